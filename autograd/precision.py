@@ -26,7 +26,7 @@ _rounds_to_tf32: ContextVar[bool] = ContextVar("rounds_to_tf32", default=False)
 def tf32_products(when: bool) -> Iterator[None]:
     """Let the products of a GPU round factors of float32 to TF32 in this context if ``when`` is true, else do not.
 
-    TF32 is float32 with 10 bits of precision instead of 23.  Tensor cores multiply it, and add in float32.  A CPU and
+    TF32 is float32 with 11 bits of precision instead of 24.  Tensor cores multiply it, and add in float32.  A CPU and
     the references ignore this context.
     """
     token = _rounds_to_tf32.set(when)

@@ -10,6 +10,7 @@ encoder, which its kernel rounds.
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -34,7 +35,10 @@ def translations(run: Path, lines: list[str], numbers: str) -> list[str]:
     if numbers != "float32":  # without packed weights, which C multiplies in float32
         translator.models = [Transformer.load(run, dtype=numbers.replace("TF32", "float32"))]
     multiply = (lambda x, y: product(as_tf32(x), as_tf32(y))) if numbers == "TF32" else product
-    with patch("autograd.ops.linear.product", multiply):
+    modules = ("autograd.ops.linear", "autograd.kernels.cpu.linear")  # of the projection, and of the layers
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(patch(f"{module}.product", multiply))
         return [best.text for (best,) in translator.n_best(lines, SearchConfig(), n_threads=1)]
 
 

@@ -24,6 +24,7 @@ from minitransformer.extras.parsing.penn import EXPECTED_TREES, read_trees, writ
 from minitransformer.extras.parsing.plain import plain
 from minitransformer.extras.parsing.words import Splitting, split_words
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.transformer import WeightsChoice
 
 DESCRIPTION = """Parse the sentences on standard input, one per line, into trees in Penn bracket format on standard
 output, one per line. With --treebank FILE: parse the words of its trees instead; then compare the two files with
@@ -56,6 +57,8 @@ class ParseOptions:
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device
     """Where to compute."""
+    weights: WeightsChoice = "automatic"
+    """The numbers in which the search computes: see minitransformer-translate."""
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
 
@@ -82,7 +85,8 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
 
 
 def _parse(options: ParseOptions, source: Source, target: BinaryIO) -> None:
-    search, parser = options.search, Parser.load(*(options.run or (DEFAULT_RUN,)), device=options.device)
+    runs, search = options.run or (DEFAULT_RUN,), options.search
+    parser = Parser.load(*runs, device=options.device, weights=options.weights)
     is_typed = options.treebank is None and source.isatty()
     if is_typed:
         say("type a sentence and press Enter; Ctrl-D ends")

@@ -1,4 +1,4 @@
-"""minitransformer-report: show a model's attention, all its numbers for a sentence, or training runs."""
+"""minitransformer-report: pages that show a model's attention and numbers, training runs, or that compute."""
 
 from __future__ import annotations
 

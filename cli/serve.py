@@ -69,9 +69,10 @@ class ServeOptions:
     max_extra_tokens: int = SearchConfig.max_extra_tokens
     """The greatest number of tokens by which a translation exceeds its source."""
     weights: WeightsChoice = "automatic"
-    """automatic is float32, multiplied by TF32 on a GPU, which float32 does not do. bfloat16 rounds the weights and
-    their inputs: faster on a CPU that has instructions for it. int8 rounds them to 255 levels: faster still, slightly
-    worse translations. A GPU computes all in 16 bits with float16 and bfloat16, a CPU has no float16, a GPU no int8."""
+    """The numbers in which the search computes. automatic: float32; on a GPU, products round their factors to TF32.
+    float32: nothing is rounded. bfloat16 rounds weights and their inputs, and is faster on a CPU that has instructions
+    for it; on a GPU all numbers have 16 bits, as with float16 (GPU only). int8 (CPU only) rounds to 255 levels, and is
+    faster still, with slightly worse translations."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device

@@ -92,9 +92,10 @@ class TranslateOptions:
     kernels: KernelChoice = RunConfig.kernels
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: WeightsChoice = "automatic"
-    """automatic is float32, multiplied by TF32 on a GPU, which float32 does not do. bfloat16 rounds the weights and
-    their inputs: faster on a CPU that has instructions for it. int8 rounds them to 255 levels: faster still, slightly
-    worse translations. A GPU computes all in 16 bits with float16 and bfloat16, a CPU has no float16, a GPU no int8."""
+    """The numbers in which the search computes. automatic: float32; on a GPU, products round their factors to TF32.
+    float32: nothing is rounded. bfloat16 rounds weights and their inputs, and is faster on a CPU that has instructions
+    for it; on a GPU all numbers have 16 bits, as with float16 (GPU only). int8 (CPU only) rounds to 255 levels, and is
+    faster still, with slightly worse translations."""
     no_repeat: int = SearchConfig.no_repeat
     """No translation has the same sequence of this many tokens twice; 0 allows it, except for translations that would
     repeat themselves."""

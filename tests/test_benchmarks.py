@@ -53,6 +53,8 @@ def test_weights(model: Path, tmp_path: Path) -> None:
     rows = re.findall(r"^(\w+): (\d) of 5 changed, BLEU = ", shown, re.MULTILINE)
     assert [name for name, _ in rows] == ["float32", "TF32", "float16", "bfloat16"]
     assert rows[0][1] == "0"
+    shown = benchmark("weights.py", model, lines, lines, change="weights.as_tf32 = lambda x: print(x.shape) or x")
+    assert {"(16, 40)", "(16, 16)"} <= set(shown.splitlines()), "factors of the projection and of layers"
 
 
 def test_costs_of_python() -> None:

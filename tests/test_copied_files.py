@@ -138,8 +138,8 @@ def test_the_callback_with_rclone_copies_the_run_until_its_end(tmp_path: Path, m
     callback.copying.wait()  # type: ignore[attr-defined]
     callback.report(TrainingReport(10, 1, 1.0, 1e-3, 1.0, 1.0, 1.0, 1))
     callback.end()
-    sync = "sync runs/mine bucket:my-runs/mine --exclude .* --exclude .*/**\n"
-    assert (tmp_path / "calls").read_text() == 3 * sync
+    copied = "copy runs/mine bucket:my-runs/mine --exclude .* --exclude .*/**\n"
+    assert (tmp_path / "calls").read_text() == 3 * copied
     (tmp_path / "full").touch()
     with pytest.raises(subprocess.CalledProcessError):
         callback.end()

@@ -28,12 +28,14 @@ SENTENCE = "The small dog sees three red houses."
 VIEWS = ("report/attention_page", "report/sentence_page")
 SHOWN = {  # picture → the folders of its page, the part of the address that selects a view, width and height
     "live.png": (("report/live_page", *VIEWS, "report/shared"), "", 1_280, 1_310),
+    "learning.png": (("report/learning_page", "report/shared"), "", 1_280, 1_490),
     "sentence.png": (("report/sentence_page", "report/shared"), "step=3&head=1&row=3", 1_200, 820),
     "attention.png": (("report/attention_page", "report/shared"), "kind=encoder-decoder&layer=2", 1_200, 620),
     "training.png": (("report/training_page", "report/shared"), "", 1_200, 490),
     "runs.png": (("report/training_page", "report/shared"), "", 1_200, 520),
     "server.png": (("serve/page",), "", 1_200, 640),
 }
+UPDATES = 700  # of the page that learns
 TERMINAL = (  # the commands of terminal.svg
     "minitransformer-train --run runs/short --training.max-updates 300 --training.log-every 100",
     f'echo "{SENTENCE}" | minitransformer-translate',
@@ -81,6 +83,8 @@ def photograph(run: Path) -> None:
             page = Path(folder) / "page.html"
             page.write_text(pages(run)[name](), encoding="utf-8")
             browser.open(f"{page.as_uri()}#{view}")
+            if name == "learning.png":
+                browser.evaluate(f"pause(); while (run.learner.step < {UPDATES}) update(); draw()")
             (FIGURES / name).write_bytes(browser.screenshot())
         browser.close()
 
@@ -89,6 +93,7 @@ def pages(run: Path) -> dict[str, Callable[[], str]]:
     """Return what makes the page of each picture."""
     from minitransformer import Translator  # noqa: PLC0415 (slower to import than the hashes need)
     from minitransformer.extras.report.attended import attended_pair  # noqa: PLC0415
+    from minitransformer.extras.report.learning import learning_page  # noqa: PLC0415
     from minitransformer.extras.report.live import live_page  # noqa: PLC0415
     from minitransformer.extras.report.page import attention_page  # noqa: PLC0415
     from minitransformer.extras.report.run_page import run_page  # noqa: PLC0415
@@ -98,6 +103,7 @@ def pages(run: Path) -> dict[str, Callable[[], str]]:
     translator = Translator.load(run)
     return {
         "live.png": lambda: live_page(translator, [SENTENCE, "Where does your sister live?", "I have two children."]),
+        "learning.png": learning_page,
         "sentence.png": lambda: sentence_page(translator, SENTENCE)[0],
         "attention.png": lambda: attention_page(attended_pair(translator, SENTENCE)),
         "training.png": lambda: run_page(read_runs([run])),

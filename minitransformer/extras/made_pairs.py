@@ -117,7 +117,7 @@ def translate_text(
 
     Raises: ResumeError if the output was begun with another input, model or search.
     """
-    translator = Translator.load(run.run, device=run.device)
+    translator = Translator.load(run.run, device=run.device, weights="float32")
     translate = TextTranslator(translator, search or SearchConfig(), translator.road(STEPS), sampling)
     with source.open("rb") as file:
         n_lines = sum(1 for _ in file)

@@ -223,7 +223,7 @@ class Search:
                 either = "" if self.constraint is None else "the constraint allowed no token at some length, or "
                 raise SearchError(
                     f"search: source {number} has no translation of finite log-probability: {either}the model's weights"
-                    " or its outputs are not finite; take another checkpoint, or other weights than float16"
+                    " or its outputs are not finite; take another checkpoint"
                 )
         return found
 

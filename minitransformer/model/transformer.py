@@ -289,7 +289,7 @@ class Transformer(Layer):
         """Compute the label-smoothed cross-entropy in nats, summed over target tokens.
 
         Dropout is applied if and only if ``random`` is given.  Divide by ``batch.n_target_tokens`` for the mean.
-        Shapes: returns ().  Raises: TypeError for another batch or ``random``.
+        Shapes: returns ().  Raises: TypeError for another batch or ``random``, and in float16.
         A training calls this once for each micro-batch, and adds the results.
         """
         if not isinstance(batch, ModelInput):
@@ -298,6 +298,8 @@ class Transformer(Layer):
             )
         if not isinstance(random, RandomStream | None):
             raise TypeError(f"Transformer.loss: random must be a RandomStream or None; got {random!r:.80}")
+        if self.parameters.low_precision is not None and self.parameters.low_precision.dtype == np.float16:
+            raise TypeError("Transformer.loss: float16 is for a search only; train in bfloat16 or float32")
         over, decoded = self.config.label_smoothing_over, self.decoded(batch, random)
         labels = to_device(batch.labels, self.device)
         smoothing: dict[str, Any] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -97,13 +98,14 @@ def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, An
 
 
 def passes(check: Callable[[], bool], paths: Iterable[Path], expected: object, *, anew: bool = False) -> bool:
-    """Return ``check()``; return True without a call if it has returned True and no file was written since.
+    """Return ``check()``; but if an earlier call has passed, and no file was written since, return True at once.
 
-    ``check`` compares the files with ``expected``, which JSON can express.  A file was not written if its path, size,
-    and times of modification and of status change are the same, so a copied or restored file is checked again.  What
-    has passed is remembered as an empty file in the user's cache directory.  Its name is a hash of all this, so ranks
-    on several machines need no lock.  A file that was written in the last ``SETTLED`` seconds is not remembered,
-    because another write could have the same time.  ``anew`` forgets an earlier result.
+    ``check`` compares the files with ``expected``, which JSON can express.  A file was not written if its path, inode,
+    size, and times of modification and of status change are the same, so a copied or restored file is checked again.
+    What has passed is remembered as an empty file in the user's cache directory.  Its name is a hash of all this, so
+    ranks on several machines need no lock.  Windows has no time of status change, so there every check is made.  A file
+    that was written in the last ``SETTLED`` seconds is not remembered, because another write could have the same time.
+    ``anew`` forgets an earlier result.
     """
     began, (mark, newest) = time.time(), _mark(paths, expected)
     with suppress(OSError):  # without a cache directory, every check is made
@@ -122,14 +124,16 @@ def passes(check: Callable[[], bool], paths: Iterable[Path], expected: object, *
 def _mark(paths: Iterable[Path], expected: object) -> tuple[Path | None, int]:
     """Return the path that exists after a check of these files has passed, and their newest time in nanoseconds.
 
-    The path is None if a file cannot be read, which its check reports, or without a home directory.
+    The path is None on Windows, if a file cannot be read, which its check reports, or without a home directory.
     """
     key, newest = hashlib.blake2b(json.dumps(expected, sort_keys=True).encode(), digest_size=16), 0
+    if os.name == "nt":
+        return None, newest
     with suppress(OSError, RuntimeError):
         for path in paths:
             file = path.stat()
             times = file.st_mtime_ns, file.st_ctime_ns
-            key.update(f"{path.absolute()!r} {file.st_size} {times}\n".encode())
+            key.update(f"{path.absolute()!r} {file.st_ino} {file.st_size} {times}\n".encode())
             newest = max(newest, *times)
         return user_cache_path("minitransformer") / "checked" / key.hexdigest(), newest
     return None, newest

@@ -86,7 +86,8 @@ class Validation:
         measures: Mapping[str, float] | None = None
         if callback.measures:
             columns = zip(*((each.source, each.reference, each.translation) for each in greedy.samples), strict=True)
-            measures = callback.validated(model, Translator(model, self.tokenizer), *map(list, columns))
+            translator = Translator(model, self.tokenizer, weights="float32")
+            measures = callback.validated(model, translator, *map(list, columns))
         seconds, samples = time.perf_counter() - start, greedy.samples[:N_SAMPLES]
         return ValidationReport(
             step, score.loss, score.perplexity, greedy.score, seconds=seconds, samples=samples, measures=measures or {}
@@ -110,7 +111,8 @@ class Validation:
         try:
             with self._memory_advice():
                 search = SearchConfig(beam=beam, alpha=alpha, max_extra_tokens=max_extra_tokens)
-                translator, advance = Translator(model, self.tokenizer), _sum_progress(progress, len(text))
+                translator = Translator(model, self.tokenizer, weights="float32")  # as minitransformer-score
+                advance = _sum_progress(progress, len(text))
                 return self.task.evaluate(translator, text, search, n_threads=self.n_threads, advance=advance)
         except SearchError as error:
             raise _divergence_error(f"{error}") from error

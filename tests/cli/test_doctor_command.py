@@ -239,7 +239,7 @@ def test_a_flipped_bit_in_prepared_data_is_found(examined: Examined, trained: Tr
     corrupt(tmp_path / "data/train-00000.source.npy")
     output = without_folds(examined(status=1))
     assert f"wrongdata{tmp_path}/data/train-00000.source.npy:haschangedsinceitwaswritten" in output
-    assert f"→remove{tmp_path}/data:" in output
+    assert f"→ifitstextisstillthere,remove{tmp_path}/data:" in output
 
 
 @needs_mpi

@@ -99,6 +99,12 @@ def test_references_parse_as_kernels_do(trained_parser: Trained, kernels_run: li
     assert kernels_run
 
 
+def test_weights_are_rounded_or_refused_as_in_a_translation(trained_parser: Trained) -> None:
+    assert parsed(trained_parser, "the dog sleeps\n", "--weights", "int8")[0].startswith("(TOP ")
+    with pytest.raises(ConfigError, match=r'weights must be one of .*int8.* on "cpu"; got \'float16\''):
+        parsed(trained_parser, "the dog sleeps\n", "--weights", "float16")
+
+
 def test_cut_texts_are_named(trained_parser: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 12)
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 2)

@@ -101,8 +101,9 @@ def rows_to_add(
 ) -> PendingGradient:
     """Return the float32 gradient of a table: for each t, scale · kept[t] · rows[t] is added to row ids[t].
 
-    ``rows`` are float32 or bfloat16.  ``order`` sorts the ids; rows are added in this order.  If it is None, the device
-    sorts the ids, and the host waits.  ``kept`` has a bit for every element of ``rows``, or is None: all are kept.
+    ``rows`` are float32, bfloat16 or float16.  ``order`` sorts the ids; rows are added in this order.  If it is None,
+    the device sorts the ids, and the host waits.  ``kept`` has a bit for every element of ``rows``, or is None: all are
+    kept.
     """
     xp = namespace(table)
     ids, rows = (

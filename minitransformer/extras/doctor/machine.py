@@ -17,7 +17,7 @@ from autograd.kernels.cuda.check import CheckError, check_results
 from autograd.precision import lack_of_bfloat16
 from minitransformer.data.prepare import PreparedData
 from minitransformer.extras.doctor.finding import SAME_EVERYWHERE, Finding
-from minitransformer.system.files import CheckpointError
+from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.system.memory import describe_free_memory
 from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.system.ranks import SAME_KERNELS
@@ -148,8 +148,11 @@ def prepared_data(directory: Path, world: Communicator) -> Finding:
             return Finding("data", f"none prepared in {directory}")
         try:
             n_pairs = PreparedData.open(directory, anew=True).manifest["train_pairs"]
+        except CorruptFileError as error:
+            remedy = f"if its text is still there, remove {directory}: the next training prepares it"
+            return Finding("data", str(error), remedy)
         except CheckpointError as error:
-            return Finding("data", str(error), f"remove {directory}: the next training prepares its text again")
+            return Finding("data", str(error), "look whether this user may read all its files")
         return Finding("data", f"{n_pairs:,} pairs in {directory}, all bytes as they were written")
 
     return call_on_rank_0(compare, world.node)

@@ -13,6 +13,7 @@ from minitransformer.extras.parsing.linear import tree_of
 from minitransformer.extras.parsing.tree import Tree
 from minitransformer.inference.search import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
+from minitransformer.model.transformer import WeightsChoice
 from minitransformer.system.files import CheckpointError
 
 PARSING = SearchConfig(beam=21, alpha=0.3, max_extra_tokens=300, max_length_factor=None)  # section 6.3
@@ -30,12 +31,14 @@ class Parser:
         self.vocabulary = BracketVocabulary(tokenizer.target_symbols, tokenizer.lexicon)
 
     @classmethod
-    def load(cls, directory: str | Path, *others: str | Path, device: Device = "cpu") -> Parser:
+    def load(
+        cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: WeightsChoice = "automatic"
+    ) -> Parser:
         """Load the model of a run on a treebank, or an ensemble of the models of several runs.
 
         Raises: CheckpointError if there is no model, if it is not a parser, or if the runs have different tokenizers.
         """
-        parser = cls(Translator.load(directory, *others, device=device))
+        parser = cls(Translator.load(directory, *others, device=device, weights=weights))
         if not makes_trees(parser.translator.tokenizer.target_symbols):
             raise CheckpointError(f"{directory}: the model makes no trees; name a run that was trained on a treebank")
         return parser

@@ -116,6 +116,11 @@ def test_a_model_has_a_type_that_it_can_compute_in(dtype: str) -> None:
         Transformer(SMALL, dtype=dtype)
 
 
+def test_a_model_in_float16_is_not_trained() -> None:
+    with pytest.raises(TypeError, match="float16 is for a search only; train in bfloat16 or float32"):
+        Transformer(SMALL, dtype="float16").loss(Batch.from_token_ids([[3]], [[4]]))
+
+
 @pytest.mark.parametrize(
     ("ids", "shown"),
     [([3, -1], "[3, -1]"), ([4.9], "[4.9]"), (np.array([-1, 4]), "array([-1,  4])"), (["a"], "['a']")],
