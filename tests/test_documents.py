@@ -194,7 +194,7 @@ def test_lora_trains_its_own_numbers_and_is_merged_into_a_plain_model(page_modul
     losses = [TargetScore.sum(score_pairs(each, pairs)).loss for each in (Transformer.load("runs/demo"), plain)]
     batch = Batch.from_token_ids([[5, 6, 7], [8, 9]], [[7, 5], [6, 6, 8]])
     np.testing.assert_allclose(plain.log_probabilities(batch), model.log_probabilities(batch), atol=1e-5)
-    assert losses[1] < 0.92 * losses[0]
+    assert losses[1] < 0.95 * losses[0]
     for to in set(WRITABLE) - {"marian-npz", "bergamot"}:  # Marian has other positions
         parts = replace(Parts.load(Path("models/lora")), profile=TextProfile("en", "de"))
         write_parts(parts, Path("written", to), to)

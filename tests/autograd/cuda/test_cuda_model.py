@@ -31,7 +31,7 @@ def test_a_step_of_a_search_is_computed_by_kernels(launched: list[str]) -> None:
     expected, found = (beam_search(model, [[5, 6, 7], [], [4]], search) for model in (here, there))
     assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in expected]
     count = Counter(launched)
-    assert count["extend_beams"] == count["log_softmax_top"] == count["append_to_cache"] > 0
+    assert count["extend_beams"] == count["log_softmax_top"] == count["append_32_bits_to_cache"] > 0
     assert not [name for name in count if name.startswith("top_k")]
 
 
