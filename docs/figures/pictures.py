@@ -27,8 +27,8 @@ FIGURES, EXTRAS = ROOT / "docs" / "figures", ROOT / "minitransformer" / "extras"
 SENTENCE = "The small dog sees three red houses."
 VIEWS = ("report/attention_page", "report/sentence_page")
 SHOWN = {  # picture → the folders of its page, the part of the address that selects a view, width and height
-    "live.png": (("report/live_page", *VIEWS, "report/shared"), "", 1_280, 1_310),
-    "learning.png": (("report/learning_page", "report/shared"), "", 1_280, 1_490),
+    "live.png": (("report/live_page", *VIEWS, "report/shared"), "", 1_280, 1_360),
+    "learning.png": (("report/learning_page", "report/shared"), "", 1_280, 1_520),
     "sentence.png": (("report/sentence_page", "report/shared"), "step=3&head=1&row=3", 1_200, 820),
     "attention.png": (("report/attention_page", "report/shared"), "kind=encoder-decoder&layer=2", 1_200, 620),
     "training.png": (("report/training_page", "report/shared"), "", 1_200, 490),
