@@ -111,8 +111,9 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Number of latest checkpoints that are kept; the best model so far is kept, too."""
     average_checkpoints: int = 5
-    """Number of last checkpoints whose average becomes the final model, unless the best single checkpoint is better.
-    Not used with a moving average (ema)."""
+    """Number of last checkpoints whose average becomes the final model, unless the best single model is better: by
+    ``best_by``, and if that is the loss or the perplexity, also by greedy BLEU (F1).  Not used with a moving average
+    (ema)."""
 
     def __post_init__(self) -> None:
         require_types(self, ConfigError, "training.")

@@ -46,6 +46,7 @@ from minitransformer.training.memory import memory_advice
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.pretrained import PRETRAINED, pretrained_of
 from minitransformer.training.progress_bar import ProgressBar
+from minitransformer.training.state import Figure
 from minitransformer.training.validation import BEST, Validation, exceeds, figure
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SerialCommunicator, call_on_rank_0
@@ -270,33 +271,58 @@ def _evaluate(
 def _choose_weights(
     run: OpenRun, validation: Validation, callback: Callback, averaged: Transformer | None, always_average: bool
 ) -> tuple[str, TargetScore]:
-    """Set the model to an average, or to the best model of all validations, and save it.
+    """Set the model to an average, or to the best model of all validations if it is better, and save it.
 
     The average is that of the last checkpoints, or the moving average ``averaged`` of the last update, if it is given.
-    The best model is chosen if its figure ``best_by`` is better than the average's.
     Returns: a description of the weights for ``results.json``, and their loss on the validation set.
     """
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run
     _require_directory(directory)
-    averaged_weights, made = _average_of_checkpoints(run) if averaged is None else _moving_average(run, averaged)
-    has_best = not always_average and has_complete_model(directory / BEST)
-    model.set_weights(averaged_weights)
+    weights, made = _average_of_checkpoints(run) if averaged is None else _moving_average(run, averaged)
+    model.set_weights(weights)
     score = validation.loss(model)
     name, average = "loss", score.loss
     if run.config.training.best_by != "loss":
         name, average = figure(validation.report(model, state.step, callback), "best_by", run.config.training)
     _require_directory(directory)
-    if has_best and state.best and state.best[0] == name and exceeds(state.best, (name, average)):
-        model.set_weights(load_model_files(directory / BEST)[1])
+    best = None if always_average else _better_weights(run, validation, callback, (name, average))
+    model.set_weights(weights if best is None else best)
+    if best is not None and state.best:
         score = validation.loss(model)
         kind = "single model" if averaged is None else "moving average of the weights"
-        weights = f"best {kind}, validation {name} {state.best[1]:.4f}"
-        _log.info(f"kept the {weights} (average: {average:.4f})")
+        made = f"best {kind}, validation {name} {state.best[1]:.4f}"
+        _log.info(f"kept the {made} (average: {average:.4f})")
     else:
-        weights = made
-        _log.info(f"made the {weights}, validation {name} {average:.4f}")
+        _log.info(f"made the {made}, validation {name} {average:.4f}")
     model.save(directory)
-    return weights, score
+    return made, score
+
+
+def _better_weights(
+    run: OpenRun, validation: Validation, callback: Callback, average: Figure
+) -> dict[str, Array] | None:
+    """Return the weights of the best model of all validations if it is better than the average, else None.
+
+    The model has the average's weights, with the figure ``average``.  The best model must have a better figure; if that
+    is the loss or the perplexity, its translations must not be worse, either: in a long training on little text the
+    loss can rise while translations still get better.
+    """
+    model, best, directory = run.trainer.model, run.trainer.state.best, run.config.run / BEST
+    if not (best and best[0] == average[0] and exceeds(best, average) and has_complete_model(directory)):
+        return None
+    weights = load_model_files(directory)[1]
+    if best[0] not in ("loss", "perplexity"):
+        return weights
+    of_average = validation.greedy(model, callback).score
+    model.set_weights(weights)
+    score = validation.greedy(model, callback).score
+    if score.value >= of_average.value:
+        return weights
+    _log.info(
+        f"the best model has the better {best[0]} ({best[1]:.4f}; average: {average[1]:.4f}) but the worse greedy"
+        f" {score.name} ({score.value:.2f}; average: {of_average.value:.2f})"
+    )
+    return None
 
 
 def _average_of_checkpoints(run: OpenRun) -> tuple[dict[str, Array], str]:

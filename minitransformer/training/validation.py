@@ -73,16 +73,10 @@ class Validation:
         return score
 
     def report(self, model: Transformer, step: int, callback: Callback) -> ValidationReport:
-        """Return loss and perplexity, BLEU (for trees: F1) of greedy search, and what the callback measures.
-
-        An untrained model generates no end symbol, so EXTRA_TOKENS limits the length of translations.
-        """
+        """Return loss and perplexity, BLEU (for trees: F1) of greedy search, and what the callback measures."""
         start = time.perf_counter()
         callback.validating(0, len(self.text))
-        score = self.loss(model)
-        excess = max((len(target) - len(source) for source, target in self.pairs), default=0)
-        extra = EXTRA_TOKENS + max(0, excess)
-        greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=extra, progress=callback.validating)
+        score, greedy = self.loss(model), self.greedy(model, callback)
         measures: Mapping[str, float] | None = None
         if callback.measures:
             columns = zip(*((each.source, each.reference, each.translation) for each in greedy.samples), strict=True)
@@ -92,6 +86,15 @@ class Validation:
         return ValidationReport(
             step, score.loss, score.perplexity, greedy.score, seconds=seconds, samples=samples, measures=measures or {}
         )
+
+    def greedy(self, model: Transformer, callback: Callback) -> Evaluation:
+        """Translate ``text`` by greedy search and score it; ``callback`` receives the progress.
+
+        An untrained model generates no end symbol, so EXTRA_TOKENS limits the length of translations.
+        """
+        excess = max((len(target) - len(source) for source, target in self.pairs), default=0)
+        extra = EXTRA_TOKENS + max(0, excess)
+        return self.evaluate(model, self.text, beam=1, max_extra_tokens=extra, progress=callback.validating)
 
     def evaluate(
         self,

@@ -17,9 +17,10 @@ from minitransformer import Transformer, train
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
+from minitransformer.inference.bleu import Score
 from minitransformer.inference.length_penalty import ALPHAS
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.task import TranslationTask
+from minitransformer.inference.task import Evaluation, TranslationTask
 from minitransformer.inference.translator import Translator
 from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, temporary_path
@@ -32,7 +33,7 @@ from minitransformer.training.checkpoint import average_weights, checkpoint_path
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.open_run import OpenRun
 from minitransformer.training.run import _Rounds, finish, is_finished
-from minitransformer.training.validation import BEST, exceeds
+from minitransformer.training.validation import BEST, Validation, exceeds
 from parallel.communicator import SerialCommunicator
 from tests.support.training import PAIRS, StoppingMonitor, changed, corrupt, finished, job_of, run_of, weights
 
@@ -343,6 +344,34 @@ def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(f
             require_equal(config, average)
 
 
+@pytest.mark.parametrize(
+    ("of_average", "of_best", "expected"),
+    [(20.0, 19.9, "average of"), (19.9, 19.9, "best single"), (0, 1, "best single")],
+)
+def test_a_best_single_model_with_worse_translations_than_the_average_is_not_chosen(
+    finished_run: RunConfig, logged: list[str], of_average: float, of_best: float, expected: str
+) -> None:
+    """In a long training on little text the loss rises while BLEU still rises."""
+    config, job = finished_run, job_of(finished_run)
+    average, best = average_weights(checkpoints(config.run)), load_model_files(config.run / BEST)[1]
+    searches = iter([(average, of_average), (best, of_best)])
+
+    def greedy(self: Validation, model: Transformer, callback: Callback) -> Evaluation:
+        weights, score = next(searches)
+        assert all(np.array_equal(value, weights[name]) for name, value in model.weights().items())
+        return Evaluation(Score("BLEU", score, "", ""), ())
+
+    job.trainer.state = dataclasses.replace(job.trainer.state, best=("loss", 0.5))
+    with mock.patch.object(Validation, "greedy", greedy):
+        finish(job, Callback())
+    assert next(searches, None) is None
+    assert kept_weights(config).startswith(expected)
+    require_equal(config, average if expected == "average of" else best)
+    assert any("but the worse greedy BLEU (19.90; average: 20.00)" in line for line in logged) == (
+        of_best == 19.9 < of_average
+    )
+
+
 def test_an_average_with_old_checkpoints_says_so(tmp_path: Path, logged: list[str]) -> None:
     """A disk that is full for a while leaves a gap."""
     config = run_of(tmp_path, keep_checkpoints=5)
@@ -390,6 +419,8 @@ def test_alpha_is_chosen_on_some_sentences_and_an_interrupted_round_alone_is_rep
     n_all, translate = len(PreparedData.open(config.data_directory).text("validation")), TranslationTask.evaluate
 
     def evaluate(self: Any, translator: Any, text: Any, search: SearchConfig, **others: Any) -> Any:
+        if search.beam == 1:  # the choice between the best model and the average
+            return translate(self, translator, text, search, **others)
         rounds.append((len(text), search.alpha))
         if len(rounds) == 3:
             raise KeyboardInterrupt
