@@ -39,6 +39,7 @@ class _Kernel(NamedTuple, Generic[Implementation]):
     device: Device
     supports: Callable[..., bool]
     takes_16_bits: bool
+    wrong_in: frozenset[str] = frozenset()
 
 
 class Kernels(Generic[Implementation]):
@@ -69,13 +70,21 @@ class Kernels(Generic[Implementation]):
 
         return register
 
-    def may_run(self, device: Device) -> bool:
-        """Return whether a kernel for arrays on ``device`` may run in this context."""
-        return not _references_only.get() and any(kernel.device == device for kernel in self.kernels)
+    def may_run(self, device: Device, *dtypes: str) -> bool:
+        """Return whether kernels for arrays on ``device`` may run in this context, for each of these dtypes."""
+        kernels = [kernel for kernel in self.kernels if kernel.device == device and not _references_only.get()]
+        return bool(kernels) and all(kernel.wrong_in.isdisjoint(dtypes) for kernel in kernels)
 
-    def remove_kernels(self, device: Device) -> None:
-        """Remove the kernels for arrays on ``device`` from this process, for example because they are wrong."""
-        self.kernels[:] = [kernel for kernel in self.kernels if kernel.device != device]
+    def remove_kernels(self, device: Device, *dtypes: str) -> None:
+        """Remove the kernels for arrays on ``device`` from this process, for example because they are wrong.
+
+        With ``dtypes``, remove them only from calls whose first argument has one of these dtypes.
+        """
+        self.kernels[:] = [
+            kernel if kernel.device != device else kernel._replace(wrong_in=kernel.wrong_in.union(dtypes))
+            for kernel in self.kernels
+            if kernel.device != device or dtypes
+        ]
 
     def first_that_supports(
         self, arguments: tuple[Any, ...], static: dict[str, Any], *, takes_16_bits: bool = False
@@ -88,7 +97,8 @@ class Kernels(Generic[Implementation]):
             device = "cuda" if any(device_of(x) == "cuda" for x in arguments if x is not None) else "cpu"
             for kernel in self.kernels:
                 fits = kernel.device == device and (kernel.takes_16_bits or not takes_16_bits)
-                if fits and kernel.supports(*arguments, **static):
+                is_wrong = kernel.wrong_in and str(arguments[0].dtype) in kernel.wrong_in
+                if fits and not is_wrong and kernel.supports(*arguments, **static):
                     return kernel.run
         return None
 

@@ -276,7 +276,7 @@ def may_be_graphs(request: Request) -> bool:
 
     That reference may copy from the host.
     """
-    return request.constraint is None and top.may_run("cuda")
+    return request.constraint is None and top.may_run("cuda", "float32", "float64")
 
 
 def _until_end(ids: Any) -> tuple[int, ...]:

@@ -245,8 +245,8 @@ class Transformer(Layer):
         Raises: ConfigError if no kernel multiplies this dtype here, or if a weight is too great for it.
         """
         lack = lack_of_bfloat16() if dtype == "bfloat16" else None
-        if not linear.may_run(self.device):
-            lack = "no kernel of matrix products has passed its check, or kernels are references"
+        if not linear.may_run(self.device, dtype):
+            lack = f"no kernel of products in {dtype} has passed its check, or kernels are references"
         require(lack is None, "weights", f'"automatic" or "float32" here ({lack})', dtype)
         greatest = float(abs(self.parameters.values).max())
         fits = dtype == "bfloat16" or not greatest > float(np.finfo(np.float16).max)

@@ -41,9 +41,7 @@ def require_same_kernels(device: Device, kernels: KernelChoice, world: Communica
         return
     if kernels == "compiled" and device == "cuda":
         register_kernels("cuda")
-        check_agreement(
-            world, {"CUDA kernels": ", ".join(sorted(kernels_for("cuda"))) or "none"}, START, SAME_CUDA_KERNELS
-        )
+        check_agreement(world, {"CUDA kernels": _cuda_kernels() or "none"}, START, SAME_CUDA_KERNELS)
     elif kernels == "compiled":
         obstacle = library().obstacle
         obstacles = world.allgather(obstacle and obstacle.partition("\n")[0].rstrip(":"))
@@ -51,6 +49,12 @@ def require_same_kernels(device: Device, kernels: KernelChoice, world: Communica
         check_agreement(world, {"kernel library": library().sha256[:10] or "none"}, START, reason + SAME_KERNELS)
     facts = _gpu_and_library() if device == "cuda" else _processor_and_libraries()
     warn_of_differences(world, facts, "the last bits of the model depend on which rank computes what")
+
+
+def _cuda_kernels() -> str:
+    """Return the names of the CUDA kernels that passed their check, each with the dtypes in which it did not."""
+    wrong = {name: set().union(*(k.wrong_in for k in each.kernels)) for name, each in kernels_for("cuda").items()}
+    return ", ".join(" not in ".join([name, *sorted(wrong[name])]) for name in sorted(wrong))
 
 
 def _gpu_and_library() -> dict[str, str]:

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 from autograd.array import Device, DeviceError
-from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
+from autograd.kernel_registry import KernelChoice, register_kernels
 from autograd.kernels.cpu.library import bfloat16_set
+from autograd.ops import linear
 from autograd.precision import dtype_named, lack_of_bfloat16
 from minitransformer.config import RunConfig
 from minitransformer.config.run import initial_settings, kept_settings, resolved, with_values
@@ -53,4 +54,4 @@ def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
     if lack := lack_of_bfloat16():
         return lack
     register_kernels(device)
-    return None if kernels_for(device) else "no CUDA kernel has passed its check, and the references compute in float32"
+    return None if linear.may_run(device, "bfloat16") else "no kernel of products in bfloat16 has passed its check"

@@ -67,6 +67,17 @@ def test_operations_with_a_kernel_are_found_by_name_and_kernels_of_one_device_re
     assert kernels_for("cpu") == on_cpu
 
 
+def test_kernels_may_be_removed_from_calls_of_one_dtype(kernels_kept: None) -> None:
+    kernel = layer_norm()
+    ops.layer_norm.remove_kernels("cpu", "bfloat16", "float16")
+    assert layer_norm() is kernel
+    assert ops.layer_norm.may_run("cpu", "float32")
+    assert not ops.layer_norm.may_run("cpu", "float32", "float16")
+    ops.layer_norm.remove_kernels("cpu", "float32")
+    assert layer_norm() is REFERENCE
+    assert kernels_for("cpu")["layer_norm"] is ops.layer_norm
+
+
 def test_references_run_only_where_they_are_chosen() -> None:
     kernel = layer_norm()
     assert kernel is not REFERENCE

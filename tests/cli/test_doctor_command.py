@@ -90,7 +90,7 @@ def test_it_says_how_kernels_were_compiled_or_why_not(examined: Examined, monkey
 def test_gpus_are_reported_used_or_not(examined: Examined, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
-    monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear": None}, {}, tmp_path))
+    monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear in float32": None}, {}, tmp_path))
     assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in examined("--device", "cuda")
     assert 'ok GPU 2, not used (device is not "cuda"); CPU' in examined()
     monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
@@ -105,7 +105,7 @@ def test_the_check_of_every_cuda_kernel_is_reported(
     assert "wrong GPU none: CuPy cannot be imported" in output
     assert '→ install it with pip install "cupy-cuda13x[ctk]"' in output
     fake_cuda.stand_in_for_cupy()
-    right = CheckResults({"dropout": None, "linear": None}, {}, tmp_path / "file")
+    right = CheckResults({"dropout in float32": None, "linear in float32": None}, {}, tmp_path / "file")
     monkeypatch.setattr(machine, "check_results", lambda: right)
     assert "ok CUDA kernels right: dropout, linear" in examined("--device", "cuda")
     with monkeypatch.context() as old:
@@ -113,10 +113,12 @@ def test_the_check_of_every_cuda_kernel_is_reported(
         output = examined("--device", "cuda")
     lack = "the GPU has compute capability 7.5, and bfloat16 needs 8.0"
     assert f"dropout, linear in float32 and float16 only: {lack}" in output
-    wrong = right._replace(faults={"attention": "relative error 2", "dropout": None, "linear": "relative error 2"})
+    faults = dict.fromkeys(("attention in float32", "linear in float16"), "relative error 2")
+    wrong = right._replace(faults={**right.faults, **faults})
     monkeypatch.setattr(machine, "check_results", lambda: wrong)
     output = examined("--device", "cuda", status=1)
-    assert "wrong CUDA kernels right: dropout not used: attention, linear: relative error 2 → update the" in output
+    expected = "not used: attention in float32, linear in float16: relative error 2 → update the"
+    assert f"wrong CUDA kernels right: dropout {expected}" in output
     assert "to check again, remove" in output
     monkeypatch.setattr(machine, "check_results", Mock(side_effect=CheckError("NVRTC is not installed")))
     output = examined("--device", "cuda", status=1)

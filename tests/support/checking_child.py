@@ -1,10 +1,10 @@
 """The child process that checks CUDA kernels, on the stand-ins.
 
-    python checking_child.py FAULTS GPU [KERNEL …]
+    python checking_child.py FAULTS GPU [CHECK …]
 
 FAULTS is "{}", which checks every kernel by emulation, or a JSON object of kernels and the faults to plant in them
-("" for none): these kernels alone are checked, and each is its reference with this fault.  A "GPU" there is its compute
-capability.
+("" for none): these kernels alone are checked, and each is its reference with this fault, which may end with " in
+float16" and the like.  A "GPU" there is its compute capability.
 """
 
 import ctypes
@@ -60,12 +60,19 @@ def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
     return y, backward
 
 
+def run_in_dtype(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
+    what, _, dtype = fault.partition(" in ")
+    return run(reference, what if dtype in ("", str(arguments[0].dtype)) else "", *arguments, **static)
+
+
 def plant(faults: dict[str, str]) -> None:
     register_all()
     for name, operation in kernels_for("cuda").items():
         operation.remove_kernels("cuda")
         if name in faults:
-            operation.kernel("cuda", takes_16_bits=True)(functools.partial(run, operation.reference, faults[name]))
+            operation.kernel("cuda", takes_16_bits=True)(
+                functools.partial(run_in_dtype, operation.reference, faults[name])
+            )
 
 
 if __name__ == "__main__":

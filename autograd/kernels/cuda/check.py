@@ -22,7 +22,7 @@ from autograd.precision import lack_of_bfloat16
 
 _log = logging.getLogger(__name__)
 CHILD = (sys.executable, "-P", "-m", f"{__package__}.check_child")
-SECONDS = 120  # that the child may take to check a kernel, which is already compiled
+SECONDS = 120  # that the child may take to check a kernel in a dtype; it is already compiled
 CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")  # faults of a kernel
 DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -32,23 +32,34 @@ class CheckError(RuntimeError):
 
 
 class CheckResults(NamedTuple):
-    """The fault of each kernel, None if it passed, and its largest relative error by dtype."""
+    """The fault of each check, None if it passed, and its largest relative error by dtype of the results.
+
+    A check is a kernel in a dtype, such as "dropout in float16".
+    """
 
     faults: dict[str, str | None]
     errors: dict[str, dict[str, float]]
     path: Path | None = None
     """The file that keeps the results.  None if a kernel could not be checked: the next process checks again."""
 
+    def dtypes(self, *, right: bool) -> dict[str, list[str]]:
+        """Return the dtypes in which each kernel passed, or with ``right`` false those in which it did not."""
+        found: dict[str, list[str]] = {}
+        for check, fault in self.faults.items():
+            name, dtype = check.split(" in ")
+            found.setdefault(name, []).extend([dtype] if (fault is None) == right else [])
+        return found
+
     def right(self) -> list[str]:
-        """Return the names of the kernels that passed."""
-        return [name for name, fault in self.faults.items() if fault is None]
+        """Return the names of the kernels that passed in all dtypes."""
+        return [name for name, wrong in self.dtypes(right=False).items() if not wrong]
 
     def warnings(self) -> list[str]:
-        """Return a line for each fault, with the kernels that have it."""
-        kernels: dict[str, list[str]] = {}
-        for name, fault in self.faults.items():
-            kernels.setdefault(fault or "", []).append(name)
-        return [f"{', '.join(names)}: {fault}" for fault, names in kernels.items() if fault]
+        """Return a line for each fault, with the checks that found it."""
+        checks: dict[str, list[str]] = {}
+        for check, fault in self.faults.items():
+            checks.setdefault(fault or "", []).append(check)
+        return [f"{', '.join(names)}: {fault}" for fault, names in checks.items() if fault]
 
     @property
     def remedy(self) -> str:
@@ -62,20 +73,23 @@ class _UncheckedError(Exception):
 
 
 def register_checked(child: Sequence[str] = CHILD) -> None:
-    """Register the CUDA kernels that pass the check on this GPU; log a warning for the others."""
+    """Register the CUDA kernels that pass the check on this GPU, each in its dtypes; log a warning for the others."""
     try:
         results = check_results(child)
     except CheckError as error:
         _log.warning(f"the CUDA kernels could not be checked: {error}; the references run instead, more slowly")
         return
     register_all()
+    right, wrong = results.dtypes(right=True), results.dtypes(right=False)
     for name, operation in kernels_for("cuda").items():
-        if name not in results.right():
+        if not right.get(name):
             operation.remove_kernels("cuda")
+        elif wrong[name]:
+            operation.remove_kernels("cuda", *wrong[name])
     if lack := lack_of_bfloat16():
         _log.info(f"CUDA kernels compute in float32 and float16 only: {lack}")
     for warning in results.warnings():
-        _log.warning(f"CUDA kernel {warning}; the reference runs instead, more slowly: {results.remedy}")
+        _log.warning(f"CUDA kernel {warning}; it is not used there, which is slower: {results.remedy}")
 
 
 def check_results(child: Sequence[str] = CHILD) -> CheckResults:
@@ -129,17 +143,17 @@ def _check(command: Sequence[str], results: CheckResults) -> None:
         child = subprocess.run(
             [*command, *results.faults], stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False
         )
-        kernel, status = None, child.returncode
+        begun, status = None, child.returncode
         reports = [json.loads(line) for line in child.stdout.splitlines() if line.startswith(b"[")]  # libraries print
         for name, *result in reports:
-            kernel = None if result else name
+            begun = None if result else name
             if result:
                 results.faults[name], results.errors[name] = result
-        if status and kernel:
-            results.faults[kernel], is_final = _description(child), is_final and _name_of(-status) in CRASHES
+        if status and begun:
+            results.faults[begun], is_final = _description(child), is_final and _name_of(-status) in CRASHES
         elif status and not reports:
             raise CheckError(_description(child))
-    _log.info(f"{len(results.right())} of {len(results.faults)} CUDA kernels passed their check")
+    _log.info(f"{len(results.right())} of {len(results.dtypes(right=True))} CUDA kernels passed their check")
     if not is_final:
         raise _UncheckedError
 

@@ -1,7 +1,8 @@
 """The child process that checks CUDA kernels, forward and backward, against the references in float64 on the CPU.
 
-``python -m autograd.kernels.cuda.check_child GPU [KERNEL …]`` checks all kernels that this GPU can run, except those
-that are named.  It prints JSON lists: before each kernel [name], after it [name, fault or null, errors by dtype].
+``python -m autograd.kernels.cuda.check_child GPU [CHECK …]`` checks all kernels that this GPU can run in their dtypes,
+except the checks that are named, such as "dropout in float16".  It prints JSON lists: before each check [name], after
+it [name, fault or null, errors by dtype of the results].
 """
 
 from __future__ import annotations
@@ -289,44 +290,46 @@ def dtypes_of(name: str) -> list[str]:
     return [dtype for dtype in CASES[name][0] if dtype != "bfloat16" or not lack_of_bfloat16()]
 
 
-def largest_errors(name: str, memory: GuardedMemory) -> dict[str, float]:
-    """Return a kernel's largest relative error by dtype.  Raises: WrongResultError if one is too large."""
+def largest_errors(name: str, dtype: str, memory: GuardedMemory) -> dict[str, float]:
+    """Return a kernel's largest relative error by dtype of the results, for arguments of a dtype.
+
+    Raises: WrongResultError if an error is too large.
+    """
     errors = dict[str, float]()
-    cases = CASES[name][1]
-    for dtype in dtypes_of(name):
-        for case in cases(Draw(dtype)):
-            memory.allocated.clear()
-            got, expected = computed(name, case, dtype, "cuda"), computed(name, case, dtype, "cpu")
-            found = [
-                (str(one.dtype) if is_16_bit(one) else dtype, _difference(one, exact))
-                for one, exact in zip(got, expected, strict=True)
-            ]
-            memory.check()
-            for i, (stored, error) in enumerate(found):
-                if error > TOLERANCE[stored]:
-                    shapes = ", ".join(" × ".join(map(str, x.shape)) for x in case[0] if x is not None)
-                    raise WrongResultError(f"relative error {error:.2g} in {stored}, result {i}, arguments {shapes}")
-                errors[stored] = max(error, errors.get(stored, 0.0))
+    for case in CASES[name][1](Draw(dtype)):
+        memory.allocated.clear()
+        got, expected = computed(name, case, dtype, "cuda"), computed(name, case, dtype, "cpu")
+        found = [
+            (str(one.dtype) if is_16_bit(one) else dtype, _difference(one, exact))
+            for one, exact in zip(got, expected, strict=True)
+        ]
+        memory.check()
+        for i, (stored, error) in enumerate(found):
+            if error > TOLERANCE[stored]:
+                shapes = ", ".join(" × ".join(map(str, x.shape)) for x in case[0] if x is not None)
+                raise WrongResultError(f"relative error {error:.2g} in {stored}, result {i}, arguments {shapes}")
+            errors[stored] = max(error, errors.get(stored, 0.0))
     return errors
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Check the kernels that the arguments do not name, and report on stdout."""
+    """Make the checks that the arguments do not name, and report on stdout."""
     gpu, *done = arguments
     use_gpu(int(gpu))
     register_all()
     cuda, memory = namespace_of_device("cuda").cuda, GuardedMemory()
     cuda.set_allocator(memory.allocate)
-    for name in filter(dtypes_of, sorted(kernels_for("cuda").keys() - set(done))):
+    checks = {f"{name} in {dtype}": (name, dtype) for name in sorted(kernels_for("cuda")) for dtype in dtypes_of(name)}
+    for check in (check for check in checks if check not in done):
         signal.alarm(SECONDS)  # ends this process, even while a library or the GPU does not answer
-        print(json.dumps([name]), flush=True)
+        print(json.dumps([check]), flush=True)
         try:
-            errors, fault = largest_errors(name, memory), None
+            errors, fault = largest_errors(*checks[check], memory), None
         except MemoryError:  # of the host or of CuPy: other programs may need the memory now, so the child ends
             raise
         except Exception as error:  # of any library: the next kernel may be right
             errors, fault = {}, " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        print(json.dumps([name, fault, errors]), flush=True)
+        print(json.dumps([check, fault, errors]), flush=True)
         if fault:
             cuda.get_current_stream().synchronize()  # raises if the fault has made CUDA unusable
 

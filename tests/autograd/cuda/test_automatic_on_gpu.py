@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_the_values_it_began_with_on_another_device(
         ("references", 'the references compute in float32 (kernels is "reference")'),
         ("no ml_dtypes", "ml_dtypes is missing; install it"),
         ("old GPU", "the GPU has compute capability 7.5, and bfloat16 needs 8.0"),
-        ("no kernels", "no CUDA kernel has passed its check, and the references compute in float32"),
+        ("no kernels", "no kernel of products in bfloat16 has passed its check"),
     ],
 )
 def test_where_bfloat16_is_not_available_a_run_has_float32_and_says_once_why(

@@ -15,12 +15,16 @@ from typing import Any
 
 import cuda_kernels
 import cuda_on_cpu
+import numpy as np
 import pytest
 
+from autograd import ops, to_device
 from autograd.kernel_registry import at_first_use, kernels_for, register_kernels
 from autograd.kernels.compiler import CompilerError
 from autograd.kernels.cuda import cublaslt, nvrtc, register_all
 from autograd.kernels.cuda.check import CheckError, check_results, register_checked
+from autograd.kernels.cuda.driver import STORAGE
+from autograd.precision import rounded
 
 ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"
@@ -46,9 +50,10 @@ for name, what in json.loads(sys.argv[1]).items():
 """
 
 
-def scripted(**endings: str) -> tuple[str, ...]:
-    """Return a child that starts in milliseconds, and reports or ends as it is told."""
-    return sys.executable, "-I", "-S", "-c", SCRIPT, json.dumps(endings)
+def scripted(more: dict[str, str] | None = None, **endings: str) -> tuple[str, ...]:
+    """Return a child that starts in milliseconds, and reports or ends as it is told, each kernel in float32."""
+    checks = {f"{name} in float32": ending for name, ending in endings.items()} | (more or {})
+    return sys.executable, "-I", "-S", "-c", SCRIPT, json.dumps(checks)
 
 
 NO_CHILD = (sys.executable, "-c", "raise ImportError('no module')")
@@ -98,22 +103,35 @@ def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked() -> None:
         "linear_transposed": ("has a wrong gradient", "WrongResultError: relative error 2 in float32"),
     }
     results = check_results(child(**{name: planted for name, (planted, _) in planted_and_found.items()}))
-    assert list(results.faults) == list(planted_and_found)
+    assert list(results.dtypes(right=True)) == list(planted_and_found)
     assert results.right() == ["layer_norm"]
     for name, (_, found) in planted_and_found.items():
-        assert (results.faults[name] or "").startswith(found or "")
-        assert "\n" not in (results.faults[name] or "")
-    assert results.errors["layer_norm"]["float32"] < 1e-6
+        fault = results.faults[f"{name} in float32"] or ""
+        assert fault.startswith(found or "")
+        assert "\n" not in fault
+    assert results.errors["layer_norm in float32"]["float32"] < 1e-6
     assert check_results(NO_CHILD) == results  # results are kept, also those of kernels with a fault
 
 
 @pytest.mark.slow
 def test_a_kernel_that_hangs_or_has_no_memory_is_checked_again_at_the_next_start() -> None:
-    results = check_results(child(dropout="hangs", embedding="has no memory", layer_norm=""))
+    results = check_results(child(dropout="hangs in float32", embedding="has no memory in float16", layer_norm=""))
     assert results.right() == ["layer_norm"]
-    assert str(results.faults["dropout"]).endswith("ended after the 120 s that a kernel may take")
-    assert str(results.faults["embedding"]).endswith("ended with status 1: MemoryError: out of memory")
+    assert str(results.faults["dropout in float32"]).endswith("ended after the 120 s that a kernel may take")
+    assert str(results.faults["embedding in float16"]).endswith("ended with status 1: MemoryError: out of memory")
     assert results.path is None
+
+
+@pytest.mark.slow
+def test_a_kernel_that_is_wrong_in_one_dtype_is_used_in_the_others() -> None:
+    faults = {"dropout": "leaves NaN in float16", "layer_norm": "makes CUDA unusable in bfloat16"}
+    names, log = registered_by(start_parent(faults))
+    assert names == list(faults)
+    for warning in ("dropout in float16: WrongResultError: an elem", "layer_norm in bfloat16: RuntimeError: illegal"):
+        assert f"WARNING CUDA kernel {warning}" in log
+    results = check_results(NO_CHILD)
+    assert results.dtypes(right=False) == {"dropout": ["float16"], "layer_norm": ["bfloat16"]}
+    assert results.dtypes(right=True) == {"dropout": ["float32", "bfloat16"], "layer_norm": ["float32", "float16"]}
 
 
 @pytest.mark.slow
@@ -123,7 +141,8 @@ def test_an_old_gpu_has_no_bfloat16_and_a_line_says_so() -> None:
     (line,) = (line for line in log.splitlines() if "only" in line)
     expected = "the GPU has compute capability 7.5, and bfloat16 needs 8.0"
     assert line == f"INFO CUDA kernels compute in float32 and float16 only: {expected}"
-    assert check_results(child(GPU="75", add="", dropout="")).errors["dropout"].keys() == {"float32", "float16"}
+    results = check_results(child(GPU="75", add="", dropout=""))
+    assert results.dtypes(right=True) == {"add": ["float16"], "dropout": ["float32", "float16"]}
 
 
 def test_results_stay_until_a_changed_source_or_a_corrupt_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,9 +170,9 @@ CRASHES = [f"signal {number:d}" for number in (signal.SIGABRT, signal.SIGSEGV)]
 def test_a_kernel_is_checked_again_if_its_child_was_ended_but_not_if_it_crashed(ending: str, tmp_path: Path) -> None:
     results = check_results(scripted(dropout="right", embedding=ending, linear="wrong", top="right"))
     assert results.right() == ["dropout", "top"]
-    assert results.faults["linear"] == "wrong"
+    assert results.faults["linear in float32"] == "wrong"
     ended = "with status 3" if ending == "exits" else f"by {ending} ("
-    assert f"the child process that checks kernels ended {ended}" in str(results.faults["embedding"])
+    assert f"the child process that checks kernels ended {ended}" in str(results.faults["embedding in float32"])
     if ending in CRASHES:
         assert "to check again, remove " in results.remedy
         assert check_results(NO_CHILD) == results
@@ -203,17 +222,16 @@ def test_results_are_those_of_one_gpu_driver_and_library(of: str, monkeypatch: p
 @pytest.mark.slow
 def test_of_two_processes_one_checks_and_the_other_waits_for_its_results() -> None:
     """A kernel with a fault is not registered, and named in a warning."""
-    faults = {"dropout": "is slow", "embedding": "is wrong"}
+    faults = {"dropout": "is slow", "embedding": "leaves NaN"}
     parents = [start_parent(faults) for _ in range(2)]
     names, logs = zip(*map(registered_by, parents), strict=True)
     assert names == (["dropout"], ["dropout"])
     assert sum(log.count("1 of 2 CUDA kernels passed their check") for log in logs) == 1
     for log in logs:
         (warning,) = (line for line in log.splitlines() if line.startswith("WARNING"))
-        assert warning.startswith(
-            "WARNING CUDA kernel embedding: WrongResultError: relative error 0.001 in float32, res"
-        )
-        assert "the reference runs instead, more slowly: update the driver and CuPy, or report this" in warning
+        checks = "embedding in float32, embedding in bfloat16, embedding in float16"
+        assert warning.startswith(f"WARNING CUDA kernel {checks}: WrongResultError: an element of a result is not")
+        assert "it is not used there, which is slower: update the driver and CuPy, or report this" in warning
 
 
 def test_on_a_file_system_without_locks_every_process_checks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +276,28 @@ def test_kernels_that_an_import_has_registered_are_checked_all_the_same(logged: 
     with cuda_kernels.registered():
         register_checked(scripted(dropout="right", embedding="is wrong"))
         assert list(kernels_for("cuda")) == ["dropout"]
-    assert "CUDA kernel embedding: is wrong; the reference runs instead" in logged[-1]
+    assert "CUDA kernel embedding in float32: is wrong; it is not used there" in logged[-1]
+
+
+def test_in_a_dtype_in_which_a_kernel_is_wrong_another_kernel_or_the_reference_computes(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, ones = np.ones((3, 16), np.float32), to_device(np.ones(16, np.float32), "cuda")
+
+    def kernels(dtype: str) -> list[str]:
+        del launched[:]
+        ops.layer_norm.of_arrays(to_device(rounded(x, dtype), "cuda"), ones, ones)
+        return [name.split("_")[3] for name in launched]
+
+    assert kernels("float16") == [STORAGE["float16"]]
+    register_checked(scripted({"layer_norm in float16": "wrong"}, layer_norm="right"))
+    assert kernels("float16") == kernels("float32") == [STORAGE["float32"]]
+    assert kernels("bfloat16") == [STORAGE["bfloat16"]]
+    monkeypatch.setattr(nvrtc, "version", lambda: "another")
+    register_checked(scripted({"layer_norm in bfloat16": "right"}, layer_norm="is wrong"))
+    assert kernels("float32") == []
+    assert ops.layer_norm.may_run("cuda", "bfloat16")
+    assert not ops.layer_norm.may_run("cuda", "bfloat16", "float32")
 
 
 def test_without_a_check_all_kernels_are_registered_by_one_call(logged: list[str]) -> None:

@@ -16,6 +16,7 @@ from autograd.kernel_registry import references_only
 from autograd.kernels.cuda import beam as beam_kernel
 from autograd.kernels.cuda.cublaslt import TYPES
 from autograd.kernels.cuda.driver import STORAGE
+from autograd.ops.linear import linear
 from autograd.ops.top_k import top
 from autograd.precision import rounded, upcast
 from minitransformer import ModelConfig, Transformer
@@ -185,7 +186,7 @@ def test_one_graph_searches_all_sentences_in_a_few_slots(
     assert all(step.calls <= {"graph", "pinned", "event", "wait"} for step in steps[1:])
 
 
-@pytest.mark.parametrize("kind", ["a constraint", "no kernel", "no top"])
+@pytest.mark.parametrize("kind", ["a constraint", "no kernel", "no top", "a wrong top"])
 def test_steps_that_cannot_be_graphs_are_launched(
     kind: str, launched: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,6 +196,8 @@ def test_steps_that_cannot_be_graphs_are_launched(
         more["constraint"] = PrefixConstraint([Prefix("", "", (5, 4))] * 3, [""] * 19)
     if kind == "no top":
         top.remove_kernels("cuda")
+    if kind == "a wrong top":
+        top.remove_kernels("cuda", "float64")
     _, steps = search(model, **more)
     assert {step.how for step in steps} == {"launches"}
     assert ("no CUDA graph of a step" in caplog.text) == (kind == "no kernel")
@@ -350,7 +353,8 @@ def test_logits_and_attention_weights_are_float32_in_sixteen_bits_too(launched: 
     [
         ("int8", "", "one of .*'float16', 'bfloat16'. on \"cuda\"; got 'int8'"),
         ("bfloat16", "an old GPU", '"float32" here .the GPU has compute capability 7.5, and bfloat16 needs 8.0.'),
-        ("float16", "no kernel", '"float32" here .no kernel of matrix products has passed its check'),
+        ("float16", "no kernel", '"float32" here .no kernel of products in float16 has passed its check'),
+        ("float16", "a wrong kernel", '"float32" here .no kernel of products in float16 has passed its check'),
         ("float16", "a great weight", '"bfloat16" or "float32", because a weight is 70000; got'),
     ],
 )
@@ -362,5 +366,8 @@ def test_weights_in_which_a_gpu_cannot_compute_are_refused(
         monkeypatch.setattr(fake_cuda.Device, "compute_capability", "75")
     if change == "a great weight":
         model.parameters.values[7] = 7e4
+    if change == "a wrong kernel":
+        linear.remove_kernels("cuda", "float16")
+        model.for_search(dtype="bfloat16")
     with references_only(when=change == "no kernel"), pytest.raises(ConfigError, match=message):
         model.for_search(dtype=dtype)

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from autograd.kernel_registry import Kernels
 from autograd.kernels.cpu.library import Library
 from minitransformer.system import provenance, ranks
 from minitransformer.system.provenance import blas_libraries, processor
@@ -66,11 +67,16 @@ def test_cuda_kernels_must_be_the_same_and_gpus_may_differ(monkeypatch: pytest.M
     cupy.cuda.runtime.getDeviceProperties.return_value = {"name": b"H100"}
     monkeypatch.setattr(ranks, "namespace_of_device", lambda device: cupy)
     monkeypatch.setattr(ranks, "register_kernels", lambda device: None)
-    monkeypatch.setattr(ranks, "kernels_for", lambda device: {"softmax": None, "dropout": None})
-    with pytest.raises(DisagreementError, match=r"CUDA kernels is none on rank 1 \(there\), dropout, softmax on rank"):
+    kernels = {name: Kernels[Any](name) for name in ("softmax", "dropout")}
+    kernels["softmax"].kernel("cuda")(print)
+    kernels["softmax"].remove_kernels("cuda", "float16")
+    monkeypatch.setattr(ranks, "kernels_for", lambda device: kernels)
+    there = r"CUDA kernels is none on rank 1 \(there\), dropout, softmax not in float16 on rank"
+    with pytest.raises(DisagreementError, match=there):
         require_same_kernels("cuda", "compiled", World(kernels="none"))
     require_same_kernels("cuda", "compiled", World(library="none", GPU="another"))
     require_same_kernels("cuda", "reference", World(kernels="none"))
+    kernels["softmax"].remove_kernels("cuda")  # other tests require that none is registered
     (warning,) = logged
     assert warning.startswith("warning: GPU differs: H100 on rank 0; another on rank 1: the last bits of the model ")
 
