@@ -14,7 +14,8 @@ import numpy as np
 from autograd import AttentionMask, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops
 from autograd.array import Array, Device, IntArray, namespace, to_device, to_host
 from autograd.kernel_registry import register_kernels
-from autograd.ops.linear import linear, linear_logits, pack_weight
+from autograd.ops.linear import linear, linear_logits, linear_transposed, pack_weight
+from autograd.ops.linear_maps import joint_linear_maps
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k, log_softmax_top
 from autograd.packed_weight import PackedDtype
@@ -44,6 +45,7 @@ WeightsChoice: TypeAlias = Literal["automatic", "float32", "float16", "bfloat16"
 WEIGHTS_ON: dict[Device, tuple[WeightsChoice, ...]] = {
     "cpu": ("automatic", "float32", "bfloat16", "int8"), "cuda": ("automatic", "float32", "float16", "bfloat16"),
 }  # fmt: skip
+_PRODUCTS = linear, ops.linear_relu, linear_transposed, joint_linear_maps
 
 
 class WeightsError(UserError, ValueError):
@@ -214,7 +216,7 @@ class Transformer(Layer):
         The copy is valid only until the parameters change.  On a CPU, both factors of products with packed weights are
         rounded to ``dtype``; all else is float32, for any dtype of the parameters.  On a GPU, "float16" and "bfloat16"
         are the dtype of weights, activations, keys and values, and logits are float32.  "automatic" is float32, on a
-        GPU with ``rounds_to_tf32``.
+        GPU with ``rounds_to_tf32`` if its products passed their check in TF32.
         The projection weight is packed as (D, W).
         Raises: ConfigError for a dtype in which this device cannot compute, and for weights too great for float16.
         """
@@ -223,7 +225,8 @@ class Transformer(Layer):
         is_narrow = self.device == "cuda" and dtype in ("float16", "bfloat16")
         packed_in = "float32" if is_narrow or dtype == "automatic" else cast(PackedDtype, dtype)
         model = copy.copy(self._in_16_bits(dtype) if is_narrow else self.in_float32())
-        model.rounds_to_tf32 = dtype == "automatic" and self.device == "cuda"
+        multiplies_tf32 = self.device == "cuda" and all(each.may_run("cuda", "tf32") for each in _PRODUCTS)
+        model.rounds_to_tf32 = dtype == "automatic" and multiplies_tf32
         packs_projection = is_exactly(Embedding, "pack_weight", model.projection)
         packing: list[Callable[[], Any]] = [
             lambda: pack_weight(model.projection.weight.value.T, dtype=packed_in) if packs_projection else None,

@@ -23,7 +23,7 @@ gpu_stand_in.install()
 
 from autograd.kernel_registry import kernels_for  # noqa: E402
 from autograd.kernels.cuda import check_child, register_all  # noqa: E402
-from autograd.precision import in_float32, is_16_bit  # noqa: E402
+from autograd.precision import in_float32, is_16_bit, rounds_to_tf32  # noqa: E402
 
 check_child.LENGTHS, check_child.WAVE, check_child.WORDS[:] = (1, 17), 256, [(61,)]
 
@@ -62,7 +62,8 @@ def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
 
 def run_in_dtype(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
     what, _, dtype = fault.partition(" in ")
-    return run(reference, what if dtype in ("", str(arguments[0].dtype)) else "", *arguments, **static)
+    here = "tf32" if rounds_to_tf32() else str(arguments[0].dtype)
+    return run(reference, what if dtype in ("", here) else "", *arguments, **static)
 
 
 def plant(faults: dict[str, str]) -> None:

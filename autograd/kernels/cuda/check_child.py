@@ -28,11 +28,11 @@ from autograd.ops.feed_forward import feed_forward
 from autograd.ops.linear_maps import linear_maps
 from autograd.optim import sum_squares
 from autograd.parameters import Layer, Parameter, ParameterBuffer, zeros
-from autograd.precision import is_16_bit, lack_of_bfloat16, rounded, upcast
+from autograd.precision import is_16_bit, lack_of_bfloat16, rounded, tf32_products, upcast
 from autograd.random import StreamId
 from autograd.tensor import Node, Tensor, backward
 
-TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 1e-2, "float16": 1.5e-3}  # of the Euclidean norm
+TOLERANCE = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 1e-2, "float16": 1.5e-3, "tf32": 1.5e-3}  # of the norm
 GUARD = 512  # bytes before and behind an array
 LENGTHS = (1, 63, 64, 65, 250)  # of sentences, and numbers of rows
 WAVE = 160 * 2_048  # more threads than a GPU runs at once
@@ -143,6 +143,7 @@ def _log_softmax(draw: Draw) -> Iterator[Case]:
 NORMS, WORDS = [(width,) for width in (192, *layer_norm.WIDTHS)], [(33,), (5_003,), (37_000,)]
 SHAPES, MANY = [(64, 128), (33, 65)], (64, 2_048)  # of matrices; MANY: many blocks, each of 256 rows of 128 columns
 ALL, FLOAT32, IN_16_BITS = ("float32", "bfloat16", "float16"), ("float32",), ("bfloat16", "float16")
+PRODUCTS = (*ALL, "tf32")  # tf32: float32 within ``tf32_products``
 SCALARS = np.array([0.01, 1e-3, 0.5])  # of an update
 CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a kernel is checked, and its cases
     "adam_update": (FLOAT32, _rows(
@@ -165,17 +166,17 @@ CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a ker
         lambda x, n, d, f: (x.whole(n, d), x.whole(d, f), x.whole(f) + np.float32(0.5), x(f, d), x.float32(d)),
         64, [(64, 128)], last=MANY)),
     "layer_norm": (ALL, _rows(lambda x, n, d: (x(n, d), x.float32(d), x.float32(d)), 32, NORMS)),
-    "linear": (ALL, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
+    "linear": (PRODUCTS, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
     "linear_cross_entropy": (ALL, _rows(
         lambda x, n, words: (x(n, 64), x.stored(x.float32(words, 64) / 8), None, x.ids(words, n)), 512, WORDS,
         smoothing=0.1)),
     "linear_logits": (IN_16_BITS, _rows(lambda x, n, i, o: (x(n, i), x(i, o), x.float32(o)), 64, SHAPES, last=MANY)),
-    "linear_maps": (ALL, _rows(
+    "linear_maps": (PRODUCTS, _rows(
         lambda x, n, i, o: (x(n, i), *(array for _ in range(3) for array in (x(i, o), x.float32(o)))), 512,
         [(64, 128)])),
-    "linear_relu": (ALL, _rows(
+    "linear_relu": (PRODUCTS, _rows(
         lambda x, n, i, o: (x.whole(n, i), x.whole(i, o), x.whole(o) + np.float32(0.5)), 64, SHAPES, last=MANY)),
-    "linear_transposed": (ALL, _rows(lambda x, n, i, o: (x(n, i), x(o, i)), 64, SHAPES, last=MANY)),
+    "linear_transposed": (PRODUCTS, _rows(lambda x, n, i, o: (x(n, i), x(o, i)), 64, SHAPES, last=MANY)),
     "log_softmax_top": (FLOAT32, _log_softmax),
     "random_words": (FLOAT32, lambda x: (((x(0),), {"stream_id": DROPOUT["stream_id"], "count": n})
                                          for n in (*LENGTHS, WAVE * 4 + 1))),
@@ -286,8 +287,8 @@ def _difference(got: Array, exact: Array) -> float:
 
 
 def dtypes_of(name: str) -> list[str]:
-    """Return the dtypes in which a kernel is checked; bfloat16 only if this GPU has it."""
-    return [dtype for dtype in CASES[name][0] if dtype != "bfloat16" or not lack_of_bfloat16()]
+    """Return the dtypes in which a kernel is checked; bfloat16 and tf32 only if this GPU has them."""
+    return [dtype for dtype in CASES[name][0] if dtype not in ("bfloat16", "tf32") or not lack_of_bfloat16()]
 
 
 def largest_errors(name: str, dtype: str, memory: GuardedMemory) -> dict[str, float]:
@@ -296,9 +297,11 @@ def largest_errors(name: str, dtype: str, memory: GuardedMemory) -> dict[str, fl
     Raises: WrongResultError if an error is too large.
     """
     errors = dict[str, float]()
-    for case in CASES[name][1](Draw(dtype)):
+    numbers = "float32" if dtype == "tf32" else dtype
+    for case in CASES[name][1](Draw(numbers)):
         memory.allocated.clear()
-        got, expected = computed(name, case, dtype, "cuda"), computed(name, case, dtype, "cpu")
+        with tf32_products(dtype == "tf32"):
+            got, expected = computed(name, case, numbers, "cuda"), computed(name, case, numbers, "cpu")
         found = [
             (str(one.dtype) if is_16_bit(one) else dtype, _difference(one, exact))
             for one, exact in zip(got, expected, strict=True)

@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import cuda_kernels
 import cuda_on_cpu
@@ -21,10 +22,10 @@ import pytest
 from autograd import ops, to_device
 from autograd.kernel_registry import at_first_use, kernels_for, register_kernels
 from autograd.kernels.compiler import CompilerError
-from autograd.kernels.cuda import cublaslt, nvrtc, register_all
+from autograd.kernels.cuda import check_child, cublaslt, nvrtc, register_all
 from autograd.kernels.cuda.check import CheckError, check_results, register_checked
 from autograd.kernels.cuda.driver import STORAGE
-from autograd.precision import rounded
+from autograd.precision import rounded, rounds_to_tf32, upcast
 
 ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"
@@ -124,14 +125,22 @@ def test_a_kernel_that_hangs_or_has_no_memory_is_checked_again_at_the_next_start
 
 @pytest.mark.slow
 def test_a_kernel_that_is_wrong_in_one_dtype_is_used_in_the_others() -> None:
-    faults = {"dropout": "leaves NaN in float16", "layer_norm": "makes CUDA unusable in bfloat16"}
+    faults = {
+        "dropout": "leaves NaN in float16",
+        "layer_norm": "makes CUDA unusable in bfloat16",
+        "linear": "leaves NaN in tf32",
+    }
     names, log = registered_by(start_parent(faults))
     assert names == list(faults)
-    for warning in ("dropout in float16: WrongResultError: an elem", "layer_norm in bfloat16: RuntimeError: illegal"):
-        assert f"WARNING CUDA kernel {warning}" in log
+    assert "WARNING CUDA kernel dropout in float16, linear in tf32: WrongResultError: an element of a result is" in log
+    assert "WARNING CUDA kernel layer_norm in bfloat16: RuntimeError: illegal address; it is not used there" in log
     results = check_results(NO_CHILD)
-    assert results.dtypes(right=False) == {"dropout": ["float16"], "layer_norm": ["bfloat16"]}
-    assert results.dtypes(right=True) == {"dropout": ["float32", "bfloat16"], "layer_norm": ["float32", "float16"]}
+    assert results.dtypes(right=False) == {"dropout": ["float16"], "layer_norm": ["bfloat16"], "linear": ["tf32"]}
+    assert results.dtypes(right=True) == {
+        "dropout": ["float32", "bfloat16"],
+        "layer_norm": ["float32", "float16"],
+        "linear": ["float32", "bfloat16", "float16"],
+    }
 
 
 @pytest.mark.slow
@@ -277,6 +286,26 @@ def test_kernels_that_an_import_has_registered_are_checked_all_the_same(logged: 
         register_checked(scripted(dropout="right", embedding="is wrong"))
         assert list(kernels_for("cuda")) == ["dropout"]
     assert "CUDA kernel embedding in float32: is wrong; it is not used there" in logged[-1]
+
+
+def test_products_in_tf32_have_its_error_and_a_greater_one_is_found(
+    launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_child, "LENGTHS", (17,))
+    monkeypatch.setattr(check_child, "WAVE", 256)
+    memory, multiply = Mock(), ops.linear.kernels[0].run
+    for dtype, least, most in (("float32", 0, 1e-6), ("tf32", 1e-4, 7e-4)):
+        assert least < check_child.largest_errors("linear", dtype, memory)[dtype] < most
+
+    @ops.linear.kernel("cuda")
+    def multiply_with_fewer_bits(x: Any, weight: Any, bias: Any) -> Any:
+        if rounds_to_tf32():
+            x, weight = (upcast(rounded(factor)) for factor in (x, weight))
+        return multiply(x, weight, bias)
+
+    assert check_child.largest_errors("linear", "float32", memory)["float32"] < 1e-6
+    with pytest.raises(check_child.WrongResultError, match=r"relative error 0.002\d* in tf32, result 0, arguments 17"):
+        check_child.largest_errors("linear", "tf32", memory)
 
 
 def test_in_a_dtype_in_which_a_kernel_is_wrong_another_kernel_or_the_reference_computes(

@@ -17,6 +17,7 @@ from autograd.kernels.cuda import beam as beam_kernel
 from autograd.kernels.cuda.cublaslt import TYPES
 from autograd.kernels.cuda.driver import STORAGE
 from autograd.ops.linear import linear
+from autograd.ops.linear_maps import joint_linear_maps
 from autograd.ops.top_k import top
 from autograd.precision import rounded, upcast
 from minitransformer import ModelConfig, Transformer
@@ -298,10 +299,14 @@ def test_the_memory_of_a_search_is_that_of_its_caches_and_logits() -> None:
 
 
 @pytest.mark.parametrize("samples", [False, True])
-@pytest.mark.parametrize(("weights", "compute"), [("automatic", 77), ("float32", 68)])
-def test_a_search_multiplies_by_tf32_unless_weights_are_float32(
-    weights: Any, compute: int, samples: bool, launched: list[str], products_on_cpu: Recorder
+@pytest.mark.parametrize(
+    ("weights", "passes", "compute"), [("automatic", True, 77), ("automatic", False, 68), ("float32", True, 68)]
+)
+def test_a_search_multiplies_by_tf32_unless_its_check_fails_or_weights_are_float32(
+    weights: Any, passes: bool, compute: int, samples: bool, launched: list[str], products_on_cpu: Recorder
 ) -> None:
+    if not passes:
+        joint_linear_maps.remove_kernels("cuda", "tf32")
     model = model_of().for_search(dtype=weights)
     sampling = Sampling(seed=1) if samples else None
     LineSearch([model], Any, SOURCES, [NO_PREFIX] * 3, None, sampling, None, None).run(
