@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -405,9 +406,10 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, tmp
     options = [*again, "--sample", "--seed", "3", "--prefix", str(prefixes)]
     whole = resumed(trained, tmp_path, *options)
     assert resumed(trained, tmp_path, *options) == whole
-    others = (["--seed", "4"], "sampling"), ([*again, *again], "model"), (["--n-best", "1"], "n_best")
-    for other, name in others:
-        with pytest.raises(ResumeError, match=rf"out: was begun with another {name}\b"):
+    its_model = 'model, or other weights ("float32" continues what a GPU began without TF32); choose another output'
+    others = (["--seed", "4"], "sampling ("), ([*again, *again], its_model), (["--n-best", "1"], "n_best (")
+    for other, name in (*others, (["--weights", "int8"], its_model)):
+        with pytest.raises(ResumeError, match=f"out: was begun with another {re.escape(name)}"):
             resumed(trained, tmp_path, *changed(options, *other))
     prefixes.write_text("y\n" * 4)
     with pytest.raises(ResumeError, match="out: was begun with another prefix; choose another output, or remove this"):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input
-from minitransformer.extras.files.output_file import OutputFile, ResumeError, open_output
+from minitransformer.extras.files.output_file import OTHER_MODEL, OutputFile, ResumeError, open_output
 from minitransformer.extras.files.stream import LinesDone, LineTranslator, Prefixes
 from minitransformer.system.files import is_same_file, write_text
 from minitransformer.system.records import read_record
@@ -170,7 +170,8 @@ class _Run:
         made_with = self._made_with(progress.n_lines)
         there = progress.made_with
         different = [
-            name if name in ("model", "prefix") else f"{name} ({there.get(name)!r}, not {made_with.get(name)!r})"
+            {"model": OTHER_MODEL, "prefix": name}.get(name)
+            or f"{name} ({there.get(name)!r}, not {made_with.get(name)!r})"
             for name in made_with | there
             if there.get(name) != made_with.get(name)
         ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.extras.files.documents import Document
-from minitransformer.extras.files.output_file import ResumeError
+from minitransformer.extras.files.output_file import OTHER_MODEL, ResumeError
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
 from minitransformer.system.files import atomic_write
 from minitransformer.text.codes import Code, Parts, plain_text
@@ -98,9 +98,8 @@ def _read(path: Path, facts: dict[str, Any], segments: Sequence[Parts]) -> Itera
     try:
         first, *rows = map(json.loads, complete.splitlines() or [b"{}"])
         if different := [name for name in facts | first if json.loads(json.dumps(facts)).get(name) != first.get(name)]:
-            raise ResumeError(
-                f"{path}: was begun with another {', '.join(different)}; choose another output, or remove this file"
-            )
+            names = ", ".join(OTHER_MODEL if name == "model" else name for name in different)
+            raise ResumeError(f"{path}: was begun with another {names}; choose another output, or remove this file")
         for row, segment in zip(rows, segments, strict=False):
             yield _from_json(row, segment)
     except (ValueError, KeyError, TypeError, IndexError) as error:

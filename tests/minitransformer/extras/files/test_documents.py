@@ -285,6 +285,10 @@ def test_an_interrupted_document_goes_on_after_its_last_group(tmp_path: Path, lo
         translate(Shouting(), resume=False)
     with pytest.raises(ResumeError, match="was begun with another beam; choose another output, or remove"):
         translate(Shouting(beam="2"), resume=True)
+    with pytest.raises(
+        ResumeError, match=r'another model, or other weights \("float32" continues what .*; choose another'
+    ):
+        translate(Shouting(model="2"), resume=True)
     with pytest.raises(KeyboardInterrupt):
         translate(Shouting(1), resume=True)
     translate(Shouting(1), resume=True)
