@@ -97,11 +97,26 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
     }
 }
 
+// Writes y = x * factor, four neighbours for a thread.
+template <typename T>
+__device__ void scaled(const T* x, const float* factor, T* y, long long n) {
+    const long long i = 4 * (static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x);
+    const bool aligned = is_aligned<4>(x) && is_aligned<4>(y);
+    float value[4];
+    load_first(x + i, n - i, aligned, value);
+    for (float& each : value) each *= *factor;
+    store_first(y + i, n - i, aligned, value);
+}
+
 #define CROSS_ENTROPY(T)                                                                                              \
     extern "C" __global__ void __launch_bounds__(kThreads)                                                            \
         cross_entropy_##T(T* logits, const long long* targets, float* losses, long long n_words, float share,         \
                           float confidence, int impossible) {                                                         \
         cross_entropy(logits, targets, losses, n_words, share, confidence, impossible);                               \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(kThreads)                                                            \
+        scaled_##T(const T* x, const float* factor, T* y, long long n) {                                              \
+        scaled(x, factor, y, n);                                                                                      \
     }
 
 CROSS_ENTROPY(float)

@@ -21,9 +21,12 @@ SOURCE = "cross_entropy.cu"
 THREADS = 512
 
 
-def kernel_name(dtype: object) -> str:
-    """Return the name of the kernel for logits of this dtype."""
-    return f"cross_entropy_{STORAGE[str(dtype)]}"
+PASSES = ("cross_entropy", "scaled")
+
+
+def kernel_name(dtype: object, pass_name: str = "cross_entropy") -> str:
+    """Return the name of the kernel of one of ``PASSES`` for arrays of this dtype."""
+    return f"{pass_name}_{STORAGE[str(dtype)]}"
 
 
 def _is_supported(x: Array, weight: Array, bias: Array | None, targets: Array, **static: object) -> bool:
@@ -75,5 +78,11 @@ def linear_cross_entropy_in_place(
 
 
 def _scale(x: Array, dy: Array) -> Array:
-    """Return x · dy in the dtype of x, via float32: CuPy and NumPy disagree on products of bfloat16."""
-    return (x.astype(np.float32, copy=False) * dy).astype(x.dtype, copy=False)
+    """Return x · dy, of a number on the device, in the dtype of x, computed in float32."""
+    xp = namespace(x)
+    x, dy = xp.ascontiguousarray(x), xp.ascontiguousarray(dy, dtype=np.float32)
+    y = xp.empty_like(x)
+    if x.size:
+        n_blocks = -(-x.size // (4 * THREADS))
+        launch(SOURCE, kernel_name(x.dtype, "scaled"), n_blocks, THREADS, x, dy, y, np.int64(x.size))
+    return y

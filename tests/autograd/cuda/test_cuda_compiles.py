@@ -35,7 +35,9 @@ KERNELS: dict[str, tuple[int, set[str]]] = {  # the most registers, and every na
     attention.CACHED_SOURCE: (128, {attention.cached_kernel_name(dtype) for dtype in STORAGE}),
     beam.SOURCE: (128, {beam.EXTEND, *beam.APPEND.values()}),
     clip.SOURCE: (40, {clip.SQUARES, clip.CLIP}),
-    cross_entropy.SOURCE: (32, {cross_entropy.kernel_name(dtype) for dtype in STORAGE}),
+    cross_entropy.SOURCE: (32, {
+        cross_entropy.kernel_name(dtype, name) for dtype in STORAGE for name in cross_entropy.PASSES
+    }),
     dropout.SOURCE: (48, {
         dropout.WORDS,
         *(dropout.kernel_name(direction, dtype) for direction in dropout.DIRECTIONS for dtype in STORAGE),
