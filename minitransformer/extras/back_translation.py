@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.config.data import common_ending
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.profile import TextProfile
@@ -38,6 +39,7 @@ from minitransformer.extras.made_pairs import (
 )
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
+from minitransformer.model.files import model_directory, require_weights
 from minitransformer.system.files import atomic_write, make_directory, remove_unfinished, write_text
 from minitransformer.system.records import read_object
 from minitransformer.training.run_data import open_or_prepare
@@ -118,9 +120,10 @@ def _write_target_text(config: RunConfig, back: BackTranslation, text: Path) -> 
 
     Returns: whether the pairs with their translations exist, too.
     """
+    if back.run is not None and not exists(text / "made"):
+        require_weights(model_directory(back.run))
     data = open_or_prepare(config)
-    if back.run is not None:
-        _check_direction(back.run, tuple(languages_of(config).values()))
+    _check_direction(config, back)
     make_directory(text)
     remove_unfinished(text)
     _check_settings(config, back, text)
@@ -138,23 +141,34 @@ def _monolingual(text: Path) -> tuple[Path, Path]:
     return target, source
 
 
-def _check_direction(run: Path, ours: tuple[str | None, ...]) -> None:
-    """Raise ConfigError if the languages of a run are known, and are not ours from target to source."""
-    theirs = TextProfile.load(run).languages
-    if None not in (*ours, *theirs) and theirs != ours[::-1]:
+def _check_direction(config: RunConfig, back: BackTranslation) -> None:
+    """Raise ConfigError if a file, or the run, is known to be of other languages than ours from target to source."""
+    source, target = languages_of(config).values()
+    if source and (swapped := [name for name in back.files if common_ending([name]) == source != target]):
         raise ConfigError(
-            f"{run}: translates from {theirs[0]} to {theirs[1]}; back_translate needs a model from {ours[1]} to"
-            f" {ours[0]}"
+            f"{swapped[0]}: has text in {source}, by its ending; back_translate needs text in the target language"
+        )
+    theirs = TextProfile() if back.run is None else TextProfile.load(back.run)
+    written = theirs.targets or (theirs.target,)
+    if theirs.targets or (
+        None not in (source, target, theirs.source, *written) and theirs.languages != (target, source)
+    ):
+        raise ConfigError(
+            f"{back.run}: translates from {theirs.source} to {' and '.join(map(str, written))}; back_translate needs a"
+            f" model from {target} to {source} alone"
         )
 
 
 def _check_settings(config: RunConfig, back: BackTranslation, text: Path) -> None:
-    """Write the settings from which the text is made.  Raises: ConfigError if an earlier call had others."""
+    """Write the settings from which the text is made.
+
+    Raises: ConfigError if an earlier call, which has written the lines to translate, had others.
+    """
     files = {name: fingerprint_of_file(path) for name in back.files if (path := config.data.raw / name).exists()}
     here: dict[str, Any] = {**dataclasses.asdict(back), "run": back.run and str(back.run), "files": list(back.files)}
     here |= {"seed": config.training.seed}
     there = read_object(text / SETTINGS_FILE)
-    if not there:
+    if not _monolingual(text)[0].exists():
         write_text(text / SETTINGS_FILE, json.dumps(here | {"fingerprints": files}, indent=2) + "\n")
         return
     different = [name for name in here if there.get(name) != here[name]]

@@ -28,7 +28,7 @@ from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTr
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.task import task_of
-from minitransformer.inference.translator import Translator
+from minitransformer.inference.translator import load_translator
 from minitransformer.system.files import atomic_write
 from minitransformer.system.progress import LOG_INTERVAL
 from minitransformer.system.records import read_object
@@ -117,7 +117,7 @@ def translate_text(
 
     Raises: ResumeError if the output was begun with another input, model or search.
     """
-    translator = Translator.load(run.run, device=run.device, weights="float32")
+    translator = load_translator(run.run, device=run.device, weights="float32")
     translate = TextTranslator(translator, search or SearchConfig(), translator.road(STEPS), sampling)
     with source.open("rb") as file:
         n_lines = sum(1 for _ in file)

@@ -20,6 +20,7 @@ from cli.train import train as train_command
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras import made_pairs
@@ -29,7 +30,7 @@ from minitransformer.extras.made_pairs import files_of, pairs_of, translate_text
 from minitransformer.extras.sampling import Sampling
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.system.files import read_json
+from minitransformer.system.files import CheckpointError, read_json
 from minitransformer.text.road import STEPS
 from minitransformer.training.run import train
 from parallel.communicator import SerialCommunicator
@@ -277,6 +278,8 @@ def test_what_contradicts_the_text_or_the_run_is_refused(config: RunConfig, fold
     (folder / "empty.de").write_text("\n", encoding="utf-8")
     (folder / "latin.de").write_bytes("fünf\n".encode("latin-1"))
     new, wrong = tmp_path / "new", dataclasses.replace(BACK, run=config.run)
+    shutil.copytree(config.run, several := tmp_path / "several")
+    TextProfile("en", targets=("de", "fr")).save(several)
     cases: list[tuple[BackTranslation, dict[str, Any], type[Exception], str]] = [
         (BACK, {"data": DataConfig()}, ConfigError, "only a translation of text has another direction"),
         (
@@ -291,13 +294,22 @@ def test_what_contradicts_the_text_or_the_run_is_refused(config: RunConfig, fold
         (dataclasses.replace(BACK, tag=False), {"run": tmp_path / "run"}, ConfigError, "with another tag of"),
         (dataclasses.replace(BACK, files=("mono.de",)), {"run": tmp_path / "run"}, ConfigError, "another files of"),
         (wrong, {"run": new}, ConfigError, "translates from en to de; back_translate needs a model from de to en"),
+        (
+            dataclasses.replace(BACK, run=several),
+            {"run": new},
+            ConfigError,
+            "from en to de and fr; .* from de to en alone",
+        ),
+        (dataclasses.replace(BACK, run=tmp_path), {"run": new}, CheckpointError, "there is no model here"),
+        (BackTranslation(("mono.en",)), {"run": new}, ConfigError, "mono.en: has text in en, by its ending"),
         (BackTranslation(("empty.de",)), {"run": new}, CorpusError, "empty.de: no line is left to translate back"),
-        (BackTranslation(("latin.de",)), {"run": tmp_path / "2"}, CorpusError, "latin.de, line 1: not UTF-8"),
-        (BackTranslation(("absent.de",)), {"run": tmp_path / "3"}, CorpusError, "absent.de: not found"),
+        (BackTranslation(("latin.de",)), {"run": new}, CorpusError, "latin.de, line 1: not UTF-8"),
+        (BackTranslation(("absent.de",)), {"run": new}, CorpusError, "absent.de: not found"),
     ]
     for back, change, kind, message in cases:
         with pytest.raises(kind, match=message):
             train_back_translated(dataclasses.replace(config, **change), back, pytest.fail, WORLD)
+    assert not train_back_translated(dataclasses.replace(config, run=new), BACK, lambda _: False, WORLD), "corrected"
     changed_text = dataclasses.replace(
         config, run=tmp_path / "run", data=dataclasses.replace(config.data, raw=tmp_path)
     )
