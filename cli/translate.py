@@ -19,8 +19,9 @@ from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import require_language
 from minitransformer.data.languages import without_region
-from minitransformer.data.pair_files import read_pair_file
+from minitransformer.data.pair_files import languages_of, read_pair_file
 from minitransformer.data.sentences import SentenceSplitter
+from minitransformer.data.units import fits
 from minitransformer.extras.files.documents import is_document, output_endings, read_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.extras.files.notes import NoteLog
@@ -123,7 +124,7 @@ class TranslateOptions:
     """Code of the language to translate to, such as fr, for a model of several languages."""
     languages: tuple[str, str] | None = None
     """Language codes of source and target in .tmx, .xlf and .po files, such as en de; if not given, those of the
-    input."""
+    model, in the regions that the input names."""
     resume: bool = False
     """Continue an interrupted output file, or start a new one; no line is lost or repeated."""
     alignments: Path | None = None
@@ -222,7 +223,7 @@ class TranslateOptions:
             profile = dataclasses.replace(profile, source=language, sentences=1)
         elif self.languages and profile.source is None:
             profile = dataclasses.replace(profile, source=self.languages[0], target=self.languages[1])
-        terms = None if self.terms is None else Terms(dict(read_pair_file(self.terms)))
+        terms = None if self.terms is None else read_terms(self.terms, languages_of_model(self, translator))
         is_alone = self.as_is or given(self, ALONE)
         return Road(translator.tokenizer, profile, STEPS if is_alone else self.skip, terms, self.to_language)
 
@@ -249,6 +250,11 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
+    ours = languages_of_model(options, translator)
+    if options.languages is None:
+        languages = languages_of_file(languages, ours)
+    elif ours and languages_of_file(options.languages, ours) != options.languages:
+        say(f"warning: --languages {' '.join(options.languages)}: the model translates from {' to '.join(ours)}")
     translation = LineTranslator(
         TextTranslator(translator, search, options.road(translator), sampling, options.threads),
         LineFormat(options.n_best, options.alignments),
@@ -278,6 +284,29 @@ def require_target(languages: Languages | None, to_language: str | None) -> None
         )
 
 
+def languages_of_model(options: TranslateOptions, translator: Translator) -> Languages | None:
+    """Return the languages between which the model translates; None if one is unknown."""
+    profile = translator.profile
+    target = options.to_language if profile.targets else profile.target
+    is_known = profile.source and target and (profile.targets or not translator.tokenizer.languages)
+    return (str(profile.source), str(target)) if is_known else None
+
+
+def languages_of_file(named: Languages | None, ours: Languages | None) -> Languages | None:
+    """Return the languages that a file names, if they fit the model's, or these are unknown; else the model's."""
+    return named if ours is None or (named and all(map(fits, named, ours))) else ours
+
+
+def read_terms(path: Path, ours: Languages | None) -> Terms:
+    """Read a file of terms.  Raises: ConfigError for a wrong term or another kind of file; CorpusError."""
+    if not has_both_sides(path):
+        raise ConfigError(f"--terms {path}: name it .tsv if each line has a source term, a tab and a target term")
+    terms = dict(read_pair_file(path, languages_of_file(languages_of(path), ours) or ()))
+    if not terms:
+        raise ConfigError(f"--terms {path}: has no term from {' to '.join(ours or ())}")
+    return Terms(terms)
+
+
 def warned_of_each(groups: Iterator[list[bytes]], notes: NoteLog) -> Iterator[list[bytes]]:
     """Yield groups of lines; log uncertain notes as soon as a group is translated, not only at the end."""
     for lines in groups:
@@ -290,7 +319,7 @@ def translate_input(
 ) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
     if options.output and is_document(path):
-        document = read_document(path, options.languages)
+        document = read_document(path, languages)
         with counting("segments", len(document.segments), shown=True) as advance:
             translate_document(translation, document, options.output, advance, resume=options.resume)
         return

@@ -235,6 +235,10 @@ class Road:
         worded = [sentence for sentence in sentences if any(map(str.isalnum, plain_text(sentence.parts)))]
         n_lines = 1 + sum("\n" in plain_text(sentence.parts) for sentence in worded[:-1])
         notes = []
+        codes = [] if self.to_language else [f"{language_code(language)} " for language in self.tokenizer.languages]
+        if codes and worded and worded[0].code not in codes:
+            message = "the model translates to several languages, and the text begins with the code of none"
+            notes.append(Note("language", message, f"{codes[0]}…", True))
         if len(worded) > n_lines:
             is_guess = without_region(self.profile.source or "") != self._split.language
             message = "translated sentence by sentence" + (ENGLISH_RULES if is_guess else "")

@@ -9,7 +9,9 @@ from typing import Any, Literal, TypeAlias
 Links: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a source word and a target word, counted from 0, in the order of target words."""
 CUT = "the translation was cut off at the greatest length, which max_length_factor and max_extra_tokens set"
-NoteKind: TypeAlias = Literal["sentences", "codes", "unknown", "capitals", "terms", "numbers", "loop", "cut"]
+NoteKind: TypeAlias = Literal[
+    "sentences", "codes", "unknown", "capitals", "terms", "numbers", "loop", "cut", "language"
+]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import pytest
 from number_words import NUMBERS
 from small_run import Trained, changed, contents, translated, written
 
+from minitransformer.config import ConfigError
 from minitransformer.data.pair_files import read_pair_file
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import resumable
@@ -278,7 +279,7 @@ def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Tr
 
 
 def written_memory(path: Path, sources: list[str]) -> Path:
-    units = b"".join(unit_of(("en-US", "fr"), (source, "…")) for source in sources)
+    units = b"".join(unit_of(("en-US", "de-AT"), (source, "…")) for source in sources)
     path.write_bytes(opening("en-US") + units + unit_of(("fr", "it"), ("rien", "nulla")) + CLOSING)
     return path
 
@@ -338,14 +339,66 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     translated(trained, b"", *files)
     found = translated(trained, b"one two\nsix\nfive\n").decode().splitlines()
     pairs = zip(["one two", "six", "five"], (text or "…" for text in found), strict=True)  # an empty one replaces none
-    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "fr"))) == list(pairs)
+    assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "de-AT"))) == list(pairs)
     assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
     before = contents(tmp_path)
     with pytest.raises(ResumeError, match="was begun with another languages"):
         translated(trained, b"", *files, "--languages", "en", "de", "--resume")
-    with pytest.raises(CorpusError, match="no unit has text in de; its languages are"):
-        translated(trained, b"", *files[:3], str(tmp_path / "other.tmx"), "--languages", "de", "en")
+    with pytest.raises(CorpusError, match="no unit has text in es; its languages are"):
+        translated(trained, b"", *files[:3], str(tmp_path / "other.tmx"), "--languages", "es", "en")
     assert contents(tmp_path) == before
+
+
+def xliff(target: str) -> str:
+    unit = '<trans-unit id="1"><source>one two</source></trans-unit>'
+    return f'<xliff version="1.2"><file source-language="en" {target}><body>{unit}</body></file></xliff>'
+
+
+def test_files_are_translated_between_the_languages_of_the_model(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of other languages gets no German text under another language's name, and is not read backwards."""
+    expected = translated(trained, b"one two\n").decode()
+
+    def into(name: str, content: str, *options: str) -> str:
+        output = tmp_path / f"out-{name}"
+        translated(trained, b"", "--input", written(tmp_path / name, content), "--output", str(output), *options)
+        return output.read_text()
+
+    assert into("a.jsonl", '{"translation": {"de": "zwei drei", "en": "one two"}}\n') == expected
+    for names in (("de", "en"), ("en", "fr")):
+        (tmp_path / "b.tmx").write_bytes(opening(names[0]) + unit_of(names, ("one two", "one two")) + CLOSING)
+        translated(trained, b"", "--input", f"{tmp_path}/b.tmx", "--output", f"{tmp_path}/c.tmx")
+        assert list(read_pair_file(tmp_path / "c.tmx", ("en", "de"))) == [("one two", expected.strip())], names
+    for name, content, refusal in (
+        ("d.xlf", xliff('target-language="fr"'), "languages are en → fr, not en → de; set languages to those of"),
+        ("e.po", 'msgid ""\nmsgstr "Language: fr\\n"\n\nmsgid "a"\nmsgstr ""\n', "its language is fr, not de; set"),
+    ):
+        with pytest.raises(CorpusError, match=refusal):
+            into(name, content)
+        assert "--languages" not in capsys.readouterr().err
+        into(name, content, "--languages", "en", "fr")
+        assert "warning: --languages en fr: the model translates from en to de" in capsys.readouterr().err
+    assert 'target-language="de-AT"' in into("f.xlf", xliff('target-language="de-AT"'))
+    assert 'target-language="de"' in into("f.xlf", xliff(""))
+    assert "Language: de" in into("g.po", 'msgid "one"\nmsgstr ""\n')
+    assert "--languages" not in capsys.readouterr().err
+
+
+def test_terms_are_read_in_the_direction_of_the_model(trained: Trained, tmp_path: Path) -> None:
+    rows = {
+        "a.tsv": "two\tZWO\n",
+        "b.jsonl": '{"translation": {"de": "ZWO", "en": "two"}}\n',
+        "c.jsonl": '{"translation": {"en": "two", "fr": "ZWO"}}\n',
+        "d.txt": "two\tZWO\n",
+    }
+    first, second, french, text = (written(tmp_path / name, content) for name, content in rows.items())
+    for path in (first, second):
+        assert b"ZWO" in translated(trained, b"one two\n", "--terms", path), path
+    with pytest.raises(ConfigError, match=r"--terms .*c\.jsonl: has no term from en to de"):
+        translated(trained, b"one two\n", "--terms", french)
+    with pytest.raises(ConfigError, match=r"--terms .*d\.txt: name it \.tsv if each line has a source term, a tab"):
+        translated(trained, b"one two\n", "--terms", text)
 
 
 def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path) -> None:
@@ -391,7 +444,7 @@ def test_the_sources_of_a_memory_and_the_first_column_of_a_table_are_lines(
     written(tmp_path / "in.txt", "six\n\n\u3000\n\xa0\nsix\n")
     for kind in ("tsv", "txt"):
         assert translated(trained, b"", "--input", str(tmp_path / f"in.{kind}")) == (b"\n" * 3).join([second] * 2), kind
-    assert any("3 units have no text in source, and have an empty line as translation" in line for line in logged)
+    assert any("3 units have no text in en, and have an empty line as translation" in line for line in logged)
 
 
 def resumed(trained: Trained, folder: Path, *options: str) -> tuple[bytes, bytes]:

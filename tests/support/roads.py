@@ -15,16 +15,16 @@ class WordTokenizer:
 
     spells_no_words = False
 
-    def __init__(self, unknown: str = "") -> None:
-        self.unknown = unknown
+    def __init__(self, unknown: str = "", languages: Sequence[str] = ()) -> None:
+        self.unknown, self.languages = unknown, languages
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         return [[0 if set(word) & set(self.unknown) else 3 for word in line.split()] for line in lines]
 
 
-def road_of(unknown: str = "", **settings: object) -> Road:
-    """A road whose tokenizer lacks some characters, from English to German."""
-    return Road(WordTokenizer(unknown), **({"profile": TextProfile("en", "de")} | settings))  # type: ignore[arg-type]
+def road_of(unknown: str = "", languages: Sequence[str] = (), **settings: object) -> Road:
+    """A road whose tokenizer lacks some characters, and has codes of some languages, from English to German."""
+    return Road(WordTokenizer(unknown, languages), **({"profile": TextProfile("en", "de")} | settings))  # type: ignore[arg-type]
 
 
 def translate_segments(

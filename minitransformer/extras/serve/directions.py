@@ -34,8 +34,8 @@ class Direction:
 
     @property
     def tag(self) -> str | None:
-        """The tag with which the model was trained to translate to ``target``; None for a model without tags."""
-        tags = self.translator.profile.targets
+        """The tag of ``target``, with which a model of several languages was trained; None for a model without it."""
+        tags = self.translator.profile.targets or self.translator.tokenizer.languages
         return next((tag for tag in tags if in_requests(tag) == self.target.code), None)
 
     def road(self, skip: Collection[Step], terms: Terms | None) -> Road:

@@ -95,6 +95,19 @@ def test_each_sentence_has_the_language_code_of_its_text() -> None:
     assert found[1].text == "fOUR CATS."
 
 
+@pytest.mark.parametrize(("text", "kinds"), [
+    ("One cat. Two cats.", ["language!", "sentences"]), (">>fr<< One cat.", ["language!"]), (">>fra<< One cat.", []),
+    ("", []),
+])  # fmt: skip
+def test_a_text_without_the_code_of_one_of_the_models_languages_is_noted(text: str, kinds: list[str]) -> None:
+    """A model of OPUS-MT, for example, would choose a language itself, or read ``>>fr<<`` as characters."""
+    (found,) = translate_segments([text], copied, road_of(languages=("fra", "spa")))
+    assert notes_of(found) == kinds
+    road = road_of(languages=("fra", "spa"), profile=TextProfile("en"), to_language="fra")
+    (found,) = translate_segments(["One cat."], copied, road)
+    assert notes_of(found) == []
+
+
 @pytest.mark.parametrize(("text", "read", "expected"), [
     ("THE SMALL DOG.", "The small dog.", "THE SMALL DOG."), ("The Small Dog Sees It", "The small dog sees it",
      "The Small Dog Sees It"), ("The Man of the House", "The Man of the House", "The Man of the House"),

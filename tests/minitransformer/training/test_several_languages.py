@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+from copy import copy
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -171,6 +172,16 @@ def test_the_command_translates_lines_and_documents(config: RunConfig, language:
     wrong = [*options, "--input", table, "--languages", "en", "es"]
     with pytest.raises(ConfigError, match=rf"--to-language {language}: the files are in en and es; give --languages"):
         translate(wrong, io.BytesIO(), io.BytesIO())
+
+
+def test_a_model_that_names_its_languages_only_by_its_tags_is_served_with_them(translator: Translator) -> None:
+    """So are models of OPUS-MT, and of this program after they were converted for another one and back."""
+    converted = copy(translator)
+    converted.profile = TextProfile("en")
+    for language in WORDS:
+        direction = Direction(Language("en"), Language(language), converted)
+        assert (direction.tag, direction.road((), None).to_language) == (language, language)
+    assert Direction(Language("en"), Language("es"), converted).tag is None
 
 
 def test_the_server_lists_the_languages_and_translates_to_each(config: RunConfig, translator: Translator) -> None:
