@@ -14,6 +14,7 @@ from minitransformer.text.placeholders import with_placeholders
 from minitransformer.text.placement import FlatText, with_codes, with_marks, without_codes
 from minitransformer.text.terms import TermCode, with_targets
 from minitransformer.text.translation import CUT, Note, Translation
+from minitransformer.text.unknown import UnknownWord
 
 UNCERTAIN = "codes were placed without a word to which they belong: check them"
 _STAND_INS = ("35", "48", "72", "26", "57", "64", "93", "81")  # short numbers, which models copy
@@ -125,10 +126,11 @@ class Sentence:
 
 
 def _in_form(part: Part, form: Form, language: str | None) -> Part:
-    """Write texts and terms in capitals or in title case; other codes stay."""
+    """Write texts, terms and unknown words in capitals or in title case; other codes stay."""
     if isinstance(part, str):
         return in_form(part, form, language)
-    return replace(part, content=in_form(part.content, form, language)) if isinstance(part, TermCode) else part
+    is_text = isinstance(part, TermCode | UnknownWord)
+    return replace(part, content=in_form(part.content, form, language)) if is_text else part
 
 
 def _original(part: Part) -> Part:

@@ -18,6 +18,10 @@ _JOINERS = "\u200d\ufe0e\ufe0f\u20e3"  # zero width joiner, variation selectors,
 _RUN = re.compile(r"\w+|[^\w\s]+|\s+")
 
 
+class UnknownWord(Code):
+    """A word with an unknown letter, in place of which a translation has the word itself."""
+
+
 class KnownCharacters:
     """The characters that a tokenizer knows."""
 
@@ -66,7 +70,7 @@ class KnownCharacters:
             if not unknown:
                 found.append(run)
             elif run[0].isalnum() or run[0] == "_":
-                found.append(Code(run, is_placeholder=True, stand_in=""))
+                found.append(UnknownWord(run, is_placeholder=True, stand_in=""))
             else:
                 found += [Code(piece) if piece[0] in unknown else piece for piece in _pieces(run, unknown)]
         return _joined(found)

@@ -153,6 +153,15 @@ def test_unknown_characters_are_copied_where_they_stood(text: str, unknown: str,
     assert notes_of(as_is) == ["unknown!"]
 
 
+@pytest.mark.parametrize(
+    ("text", "read"), [("SEE ŁÓDŹ NOW", "See now"), ("See Łódź In The Red House", "See in the red house")]
+)
+def test_unknown_words_are_written_as_the_text_around_them(text: str, read: str) -> None:
+    spy = Spy(See="See", now="now", **{"in": "in", "the": "the", "red": "red", "house": "house"})
+    (found,) = translate_segments([text], spy, road_of("Łółź"))
+    assert (" ".join(spy.lines[-1].split()), " ".join(found.text.split())) == (read, text)
+
+
 @pytest.mark.parametrize("text", ["Привет", "Привет, 5!", "♥ ♥", "12.5", "---"])
 def test_text_without_known_letters_is_copied(text: str) -> None:
     spy = Spy()
