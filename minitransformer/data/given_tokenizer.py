@@ -19,12 +19,13 @@ from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.model.symbols import BLANK, END, UNKNOWN, language_code
+from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, UNKNOWN, language_code
 from minitransformer.system.extensions import EXTENSIONS
 
 _log = logging.getLogger(__name__)
 TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary", "normalisation")  # of data
 _LINES_AT_ONCE = 10_000
+_FIRST_LINES = 100  # of a text, in which tags are looked for
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,23 @@ def made_by(name: str, pairs: Iterable[Pair], config: DataConfig) -> Tokenizer:
     return tokenizer
 
 
-def require_tags(tokenizer: Tokenizer, config: DataConfig) -> None:
-    """Raise ConfigError if a tokenizer, which is not trained here, lacks a piece for one of ``data.tags``."""
+def require_tags(tokenizer: Tokenizer, config: DataConfig, corpus: Corpus) -> None:
+    """Raise ConfigError if a tokenizer, which is not trained here, lacks a piece for one of ``data.tags``.
+
+    Warn if the tokenizer has tags, but the text has none.
+    """
     if missing := [tag for tag in (*config.tags, *config.validation_tags) if tag not in tokenizer.languages]:
         raise ConfigError(
             f"data.tags: the tokenizer has no piece {language_code(missing[0])}; it has"
             f" {', '.join(map(language_code, tokenizer.languages)) or 'no tag'}. Train a new tokenizer: leave init_from"
             " and data.tokenizer out, and give each of data.validation_tags in data.tags, too"
+        )
+    if config.tags or not tokenizer.languages:
+        return
+    if not any(LANGUAGE_CODE.match(source) for source, _ in itertools.islice(corpus.train(), _FIRST_LINES)):
+        _log.warning(
+            f"sources of the given tokenizer begin with a tag, such as {language_code(tokenizer.languages[0])}, but"
+            " this text has none: set data.tags to the target language of each file"
         )
 
 

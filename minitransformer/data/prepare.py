@@ -193,7 +193,7 @@ def prepare(
         _remove_manifest(directory)  # an incomplete directory has no manifest
         remove_unfinished(directory)
         tokenizer, added = _tokenizer_for(corpus, config, given)
-        require_tags(tokenizer, config)
+        require_tags(tokenizer, config, corpus)
         tokenizer.save(directory)
         remove_shards(directory, "train")
         _log.info("writing tokens")

@@ -294,6 +294,20 @@ def test_a_tokenizer_without_the_tags_is_refused(tmp_path: Path) -> None:
         prepare(dataclasses.replace(data, **files), tmp_path / "data")
 
 
+def test_a_text_without_tags_for_a_tokenizer_with_them_is_named(tmp_path: Path, logged: list[str]) -> None:
+    """The model that a run begins from was trained with tags, so it learns most from text with them."""
+    config = config_in(tmp_path)
+    given = GivenTokenizer(prepare(config.data, tmp_path / "data").tokenizer)
+    one: dict[str, Any] = {"train_source": ("fr.en",), "train_target": ("t.fr",), "tags": ()}
+    warning = "warning: sources of the given tokenizer begin with a tag, such as >>de<<, but this text has none: set"
+    for number, text in enumerate((None, "".join(f">>fr<< {line}\n" for line in LINES))):
+        if text:
+            written(tmp_path / "fr.en", text)
+        logged.clear()
+        prepare(dataclasses.replace(config.data, **one), tmp_path / f"data-{number}", given=given)
+        assert sum(line.startswith(warning) for line in logged) == (not text)
+
+
 def test_files_that_name_their_languages_must_have_the_tag_of_their_target(tmp_path: Path) -> None:
     for language in WORDS:
         rows = ({"translation": {"en": line, language: in_language(line, language)}} for line in LINES)
