@@ -72,7 +72,8 @@ class KnownCharacters:
             elif run[0].isalnum() or run[0] == "_":
                 found.append(UnknownWord(run, is_placeholder=True, stand_in=""))
             else:
-                found += [Code(piece) if piece[0] in unknown else piece for piece in _pieces(run, unknown)]
+                pieces = _pieces(run, unknown)
+                found += [Code(each, is_break=each.isspace()) if each[0] in unknown else each for each in pieces]
         return _joined(found)
 
 

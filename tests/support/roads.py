@@ -19,7 +19,7 @@ class WordTokenizer:
         self.unknown, self.languages = unknown, languages
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        return [[0 if set(word) & set(self.unknown) else 3 for word in line.split()] for line in lines]
+        return [[0 if set(word) & set(self.unknown) else 3 for word in line.split(" ") if word] for line in lines]
 
 
 def road_of(unknown: str = "", languages: Sequence[str] = (), **settings: object) -> Road:

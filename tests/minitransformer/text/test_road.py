@@ -143,6 +143,7 @@ def test_capitals_follow_the_rules_of_both_languages() -> None:
     ("@anna is", "@", "anna is", "@anna IS"), ("3 < 5 dogs", "<", "3 5 dogs", "3 < 5 DOGS"),
     ("a dog 😀", "😀", "a dog", "A DOG 😀"), ("see Łódź now", "Łóź", "see now", "SEE Łódź NOW"),
     ("a 👩\u200d👧 b", "👩👧", "a b", "A 👩\u200d👧 B"), ("have {0} dogs", "{}", "have 0 dogs", "HAVE {0} DOGS"),
+    ("a\xa0dog", "\xa0", "a dog", "A DOG"),
 ])  # fmt: skip
 def test_unknown_characters_are_copied_where_they_stood(text: str, unknown: str, read: str, expected: str) -> None:
     spy = Spy(anna="anna")
