@@ -14,9 +14,9 @@ from cli.options import Positional, parse_kind
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.config.data import common_ending, require_language, target_language
 from minitransformer.config.run import TRANSLATIONS_FILE
-from minitransformer.data.corpus import Pair, check_aligned, read_pairs
+from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.profile import TextProfile
-from minitransformer.data.survey import CorpusError, read_lines
+from minitransformer.data.survey import CorpusError, Pair, read_lines
 from minitransformer.extras.paper.audit import TOKENISED, audit
 from minitransformer.extras.parsing.evalb import COLLINS, Status, compare, with_tags_of
 from minitransformer.extras.parsing.evalb_report import read_parameters, report

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from minitransformer.config import DataConfig
 from minitransformer.config.data import Fault
 from minitransformer.data.inspection import Inspection, TextToInspect, inspect
 from minitransformer.data.pair_files import read_pair_file, require_one_direction, require_targets, survey_pair_file
-from minitransformer.data.survey import CorpusError, Survey, fingerprint_of_file, read_lines, survey
+from minitransformer.data.survey import CorpusError, Pair, Survey, fingerprint_of_file, read_lines, survey
 from minitransformer.model.symbols import language_code
 from minitransformer.system.checksums import passes
 from minitransformer.system.file_kinds import has_both_sides
 from minitransformer.system.files import is_same_file
 
-Pair: TypeAlias = tuple[str, str]
 _log = logging.getLogger(__name__)
 
 

@@ -14,10 +14,10 @@ import sentencepiece
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.config.checks import imported, imported_function, require
-from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.corpus import Corpus
 from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
-from minitransformer.data.survey import CorpusError
+from minitransformer.data.survey import CorpusError, Pair
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, UNKNOWN, language_code
 from minitransformer.system.extensions import EXTENSIONS

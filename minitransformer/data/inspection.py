@@ -12,7 +12,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from minitransformer.config.data import FAULTS, Fault
 from minitransformer.data.faults import MARKUP, MOJIBAKE, faults_of, script_of
 from minitransformer.data.line_languages import SideLanguages, can_tell
 from minitransformer.data.pair_check import N_CHECKED, log_pairs, warn_of_shift
-from minitransformer.data.survey import N_NAMED, Found
+from minitransformer.data.survey import N_NAMED, Found, Pair
 
 DESCRIPTIONS: dict[Fault, str] = {
     "repeated": "an earlier pair again",
@@ -40,7 +39,6 @@ _CHARACTERS, _BEFORE = 80, 20  # of a line that is shown; of these before its mo
 _BITS: dict[Fault, int] = {fault: 1 << i for i, fault in enumerate(FAULTS)}
 _SHOWN_AT = {"mojibake": MOJIBAKE, "markup": MARKUP}
 
-Pair: TypeAlias = tuple[str, str]
 _log = logging.getLogger(__name__)
 
 

@@ -19,7 +19,7 @@ from minitransformer.config import DataConfig, TokenizerType
 from minitransformer.config.checks import imported_function
 from minitransformer.config.data import is_language
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.corpus import Corpus, FileCorpus, Pair, changed_files, text_files
+from minitransformer.data.corpus import Corpus, FileCorpus, changed_files, text_files
 from minitransformer.data.given_tokenizer import GivenTokenizer, made_by, read_tokenizer, require_tags
 from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run, without_region
 from minitransformer.data.normalisation import LostCharacters
@@ -44,7 +44,7 @@ from minitransformer.data.store import (
     write_shard,
     write_store,
 )
-from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
+from minitransformer.data.survey import CorpusError, Found, Pair, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair
 from minitransformer.model.files import WEIGHTS_FILE

@@ -15,9 +15,9 @@ from typing import Any
 
 from minitransformer.config.checks import ConfigError
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.corpus import Pair
 from minitransformer.data.languages import LANGUAGES, language_of_run, without_region
 from minitransformer.data.sentences import SentenceSplitter
+from minitransformer.data.survey import Pair
 from minitransformer.model.batch import IdPair
 from minitransformer.model.symbols import language_code
 from minitransformer.system.files import write_text

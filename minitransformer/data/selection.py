@@ -8,8 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from minitransformer.config import DataConfig
-from minitransformer.data.corpus import Pair
-from minitransformer.data.survey import Found
+from minitransformer.data.survey import Found, Pair
 from minitransformer.model.batch import IdPair
 
 SHORT = 20  # tokens: pairs with at most this many on both sides are never dropped as "too unequal"

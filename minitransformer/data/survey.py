@@ -35,6 +35,7 @@ _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x8
 _ORDINARY = bytes([9, *range(32, 127), *range(128, 256)])
 
 Location: TypeAlias = int | str
+Pair: TypeAlias = tuple[str, str]  # a source line and its target line
 
 
 class CorpusError(UserError, ValueError):

@@ -15,7 +15,6 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.config import TextNormalisation, TokenizerType
-from minitransformer.data.corpus import Pair
 from minitransformer.data.lexicon import Lexicon, is_bracket, lexicon_of, read_lexicon, with_lexicon
 from minitransformer.data.normalisation import rules, with_rule_name
 from minitransformer.data.rare_words import (
@@ -27,7 +26,7 @@ from minitransformer.data.rare_words import (
     with_endings_of_rare_words,
     words_of,
 )
-from minitransformer.data.survey import CorpusError
+from minitransformer.data.survey import CorpusError, Pair
 from minitransformer.model.batch import IdPair
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN, language_code
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums

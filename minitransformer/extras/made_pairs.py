@@ -18,11 +18,11 @@ from typing import TextIO, TypeAlias
 
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.config.checks import with_changes
-from minitransformer.data.corpus import Pair, read_pairs
+from minitransformer.data.corpus import read_pairs
 from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
 from minitransformer.data.prepare import PreparedData, selected_text
 from minitransformer.data.store import MANIFEST
-from minitransformer.data.survey import Found
+from minitransformer.data.survey import Found, Pair
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator, TextTranslator
 from minitransformer.extras.sampling import Sampling

@@ -11,8 +11,9 @@ from minitransformer.config import DataConfig
 from minitransformer.config.checks import imported
 from minitransformer.config.data import target_language
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.corpus import Corpus, FileCorpus, Pair
+from minitransformer.data.corpus import Corpus, FileCorpus
 from minitransformer.data.languages import is_demonstration
+from minitransformer.data.survey import Pair
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import Score, bleu
 from minitransformer.inference.search import Advance, SearchConfig

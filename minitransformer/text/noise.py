@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from minitransformer.config import NoiseKind
-from minitransformer.data.corpus import Pair
+from minitransformer.data.survey import Pair
 from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.text.casing import in_form
 

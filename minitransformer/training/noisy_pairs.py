@@ -13,9 +13,9 @@ import sentencepiece
 from autograd.array import BoolArray, IntArray
 from autograd.random import StreamId, named_stream_id, uniform
 from minitransformer.config import ConfigError, NoiseKind
-from minitransformer.data.corpus import Pair
 from minitransformer.data.languages import without_region
 from minitransformer.data.store import SIDES, Pairs, Shard, TokenStore
+from minitransformer.data.survey import Pair
 from minitransformer.data.token_dropout import BpeDropout
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair, Ids

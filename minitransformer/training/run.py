@@ -21,7 +21,7 @@ from autograd.kernel_registry import references_only
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.checks import require
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
-from minitransformer.data.corpus import Pair
+from minitransformer.data.survey import Pair
 from minitransformer.inference.bleu import Score
 from minitransformer.inference.length_penalty import ALPHAS, Tried, choose_alpha
 from minitransformer.inference.scoring import TargetScore

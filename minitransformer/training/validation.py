@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from minitransformer.config import TrainingConfig
 from minitransformer.config.checks import require
-from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
+from minitransformer.data.survey import Pair
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.bleu import SCORE_DIGITS, is_better
 from minitransformer.inference.scoring import TargetScore, score_pairs

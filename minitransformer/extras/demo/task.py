@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minitransformer.config import DataConfig
-from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.corpus import Corpus
 from minitransformer.data.inspection import Inspection
-from minitransformer.data.survey import Survey
+from minitransformer.data.survey import Pair, Survey
 from minitransformer.extras.demo import demo_corpus, words
 from minitransformer.inference.task import Task, TranslationTask
 

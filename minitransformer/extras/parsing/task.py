@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from minitransformer.config import DataConfig
-from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.corpus import Corpus
+from minitransformer.data.survey import Pair
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.parsing.evalb import bracketing_f1
 from minitransformer.extras.parsing.linear import leaves_of, tree_of

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minitransformer.config import DataConfig, LeafSymbols
-from minitransformer.data.corpus import Pair
 from minitransformer.data.inspection import Inspection
-from minitransformer.data.survey import CorpusError, Survey, survey
+from minitransformer.data.survey import CorpusError, Pair, Survey, survey
 from minitransformer.extras.parsing.linear import linearised
 from minitransformer.extras.parsing.penn import read_trees
 from minitransformer.extras.parsing.plain import plain

@@ -15,11 +15,11 @@ from shared_data import DATA, needs
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.config.data import FAULTS, Fault
 from minitransformer.config.run import completed
-from minitransformer.data.corpus import FileCorpus, Pair
+from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.faults import faults_of, has_mojibake, is_repetition, script_of
 from minitransformer.data.inspection import DESCRIPTIONS
 from minitransformer.data.prepare import prepare, selected_text
-from minitransformer.data.survey import read_lines
+from minitransformer.data.survey import Pair, read_lines
 from minitransformer.extras.demo import demo_corpus
 
 TELLS_LANGUAGES = find_spec("py3langid") is not None

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from small_sentences import sentencepiece_model
 
 from minitransformer.config import ConfigError, DataConfig, TokenizerType
-from minitransformer.data.corpus import Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer, with_pieces
-from minitransformer.data.survey import CorpusError
+from minitransformer.data.survey import CorpusError, Pair
 from minitransformer.data.tokenizer import Tokenizer, _sample
 from minitransformer.model.symbols import UNKNOWN
 from minitransformer.system.files import CheckpointError
