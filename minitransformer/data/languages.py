@@ -28,9 +28,14 @@ LANGUAGES = {
 _DEMONSTRATION = {"source": "en", "target": "de"}
 
 
+def normalised(language: str) -> str:
+    """Return the code of a language in lower case, with hyphens between its parts: "pt-br" for "pt_BR"."""
+    return language.lower().replace("_", "-")
+
+
 def without_region(language: str) -> str:
     """Return the code of a language in lower case, without its region or script: "de" for "de_AT"."""
-    return language.lower().replace("_", "-").partition("-")[0]
+    return normalised(language).partition("-")[0]
 
 
 def is_demonstration(data: Mapping[str, Any]) -> bool:

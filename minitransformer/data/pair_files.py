@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import cast
 
 from minitransformer.config.data import is_language
-from minitransformer.data.languages import without_region
+from minitransformer.data.languages import normalised, without_region
 from minitransformer.data.normalisation import words_of_line
 from minitransformer.data.survey import N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes, read_lines
 from minitransformer.data.tmx import read_tmx
-from minitransformer.data.units import Unit, normalised
+from minitransformer.data.units import Unit
 from minitransformer.system.file_kinds import is_compressed
 
 INCOMPLETE = "unit without text in both languages (left out)"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from minitransformer.data.languages import normalised
+
 _TRADITIONAL = {"tw", "hk", "mo"}  # regions that write Chinese in the traditional script
 
 
@@ -52,11 +54,6 @@ class Unit:
 def fits(code: str, language: str) -> bool:
     """Return whether a text with the code ``code`` is a text in ``language``; see ``Unit.code``."""
     return Unit(0, {code: ""}).code(language) is not None
-
-
-def normalised(language: str) -> str:
-    """Return the code of a language in lower case, its parts joined by hyphens."""
-    return language.lower().replace("_", "-")
 
 
 def _script(code: str) -> str | None:

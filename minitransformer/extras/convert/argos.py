@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from minitransformer.data.languages import normalised
 from minitransformer.data.profile import PROFILE_FILE
 from minitransformer.data.rare_words import splits_at_blanks
 from minitransformer.extras.convert.ctranslate2 import read_ctranslate2
@@ -32,7 +33,7 @@ from minitransformer.extras.convert.parts import (
     warning_of_penalty,
 )
 from minitransformer.extras.convert.vocabulary import model_format, parsed, words_beyond
-from minitransformer.extras.serve.languages import Language, in_requests
+from minitransformer.extras.serve.languages import Language
 from minitransformer.model.storage import Storage
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import require_regular, write_text
@@ -173,4 +174,4 @@ def _languages(parts: Parts) -> tuple[Language, Language]:
             "the model names no languages, and a package of Argos Translate needs them; write their codes beside the"
             f' model, for example {{"source": "en", "target": "de"}} to {PROFILE_FILE}'
         )
-    return Language(in_requests(source)), Language(in_requests(target))
+    return Language(normalised(source)), Language(normalised(target))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
-from minitransformer.data.languages import without_region
+from minitransformer.data.languages import normalised, without_region
 from minitransformer.data.line_languages import can_tell
-from minitransformer.extras.serve.languages import Language, in_requests
+from minitransformer.extras.serve.languages import Language
 from minitransformer.inference.translator import Translator
 from minitransformer.text.codes import textual_codes
 from minitransformer.text.road import Road, Step
@@ -36,7 +36,7 @@ class Direction:
     def tag(self) -> str | None:
         """The tag of ``target``, with which a model of several languages was trained; None for a model without it."""
         tags = self.translator.profile.targets or self.translator.tokenizer.languages
-        return next((tag for tag in tags if in_requests(tag) == self.target.code), None)
+        return next((tag for tag in tags if normalised(tag) == self.target.code), None)
 
     def road(self, skip: Collection[Step], terms: Terms | None) -> Road:
         """Return the ``Road`` of this direction's model, with its languages, and without the steps in ``skip``."""

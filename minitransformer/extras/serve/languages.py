@@ -7,9 +7,10 @@ from pathlib import Path
 
 from minitransformer.config import ConfigError
 from minitransformer.config.data import require_language
+from minitransformer.data.languages import normalised
 from minitransformer.data.profile import TextProfile
 
-# Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
+# Source: ISO 639-1.
 NAMES = {
     "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali",
     "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek",
@@ -61,10 +62,5 @@ def pairs_of(run: Path, source: str | None, target: str | None) -> list[tuple[La
         raise ConfigError(
             f"{run}: no names of training text say its {' and '.join(missing)} language; {' and '.join(remedies)}"
         )
-    read, *written = (Language(in_requests(str(code))) for code in (codes["source"], *targets))
+    read, *written = (Language(normalised(str(code))) for code in (codes["source"], *targets))
     return [(read, each) for each in written]
-
-
-def in_requests(code: str) -> str:
-    """Return the code of a language as requests and answers have it: "pt-br" for "pt_BR"."""
-    return code.lower().replace("_", "-")

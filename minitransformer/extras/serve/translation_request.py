@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from minitransformer.config import ConfigError
+from minitransformer.data.languages import normalised
 from minitransformer.extras.serve.directions import Chain, Detection, Direction, Directions
-from minitransformer.extras.serve.languages import Language, in_requests
+from minitransformer.extras.serve.languages import Language
 from minitransformer.text.road import STEPS, Step
 from minitransformer.text.terms import Terms
 from minitransformer.text.translation import Note, Translation
@@ -242,7 +243,7 @@ def direction_of(fields: Mapping[str, Any], directions: Directions) -> Direction
 
 def _named(given: Any, known: Sequence[Language], directions: Directions) -> Language:
     """Return the language with a code, or else the first with a code like it.  Raises: RequestError if none has."""
-    code = in_requests(str(given))
+    code = normalised(str(given))
     same = [each for each in known if code == each.code] or [each for each in known if _is_same(code, each.code)]
     if not same:
         raise RequestError(400, f"{_short(given)} is not supported; this server translates {directions.pairs()}")
