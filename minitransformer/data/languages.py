@@ -59,3 +59,9 @@ def language_of_run(run: Mapping[str, Any], side: str) -> str | None:
     names = [str(name) for name in files if not has_both_sides(str(name))] if isinstance(files, list) else []
     code = common_ending(names)
     return code if code in LANGUAGES else None
+
+
+def languages_of_data(manifest: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the language code of each side of prepared data, given its manifest; None if the text does not name it."""
+    run = {"data": manifest.get("config"), NAMED_LANGUAGES: manifest.get(NAMED_LANGUAGES)}
+    return {side: language_of_run(run, side) for side in ("source", "target")}

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.config.data import common_ending
 from minitransformer.config.run import RUN_FILE
+from minitransformer.data.languages import languages_of_data
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.profile import TextProfile
 from minitransformer.data.selection import reason_to_drop
@@ -28,7 +29,6 @@ from minitransformer.extras.made_pairs import (
     exists,
     files_of,
     given_parts,
-    languages_of,
     log_dropped,
     on_text,
     pairs_of,
@@ -123,7 +123,7 @@ def _write_target_text(config: RunConfig, back: BackTranslation, text: Path) -> 
     if back.run is not None and not exists(text / "made"):
         require_weights(model_directory(back.run))
     data = open_or_prepare(config)
-    _check_direction(config, back)
+    _check_direction(languages_of_data(data.manifest), back)
     make_directory(text)
     remove_unfinished(text)
     _check_settings(config, back, text)
@@ -141,9 +141,12 @@ def _monolingual(text: Path) -> tuple[Path, Path]:
     return target, source
 
 
-def _check_direction(config: RunConfig, back: BackTranslation) -> None:
-    """Raise ConfigError if a file, or the run, is known to be of other languages than ours from target to source."""
-    source, target = languages_of(config).values()
+def _check_direction(languages: dict[str, str | None], back: BackTranslation) -> None:
+    """Raise ConfigError if a file, or the run, is known to be of other languages than ours from target to source.
+
+    ``languages`` are ours, of source and target.
+    """
+    source, target = languages.values()
     if source and (swapped := [name for name in back.files if common_ending([name]) == source != target]):
         raise ConfigError(
             f"{swapped[0]}: has text in {source}, by its ending; back_translate needs text in the target language"

@@ -19,9 +19,9 @@ from typing import TextIO, TypeAlias
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.config.checks import with_changes
 from minitransformer.data.corpus import read_pairs
-from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
+from minitransformer.data.languages import languages_of_data
 from minitransformer.data.prepare import PreparedData, selected_text
-from minitransformer.data.store import MANIFEST
+from minitransformer.data.store import MANIFEST, SIDES
 from minitransformer.data.survey import Found, Pair
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator, TextTranslator
@@ -38,18 +38,10 @@ from minitransformer.text.road import STEPS
 Train: TypeAlias = Callable[[RunConfig], bool]
 """A function that trains a run, and returns whether it is complete."""
 
-SIDES = ("source", "target")
 BACKWARD_UPDATES = 0.4
 """Number of updates of the training from target to source / number of updates of the run."""
 
 _log = logging.getLogger(__name__)
-
-
-def languages_of(config: RunConfig) -> dict[str, str | None]:
-    """Return the language code of each side of a run's prepared data; None if the text does not name it."""
-    manifest = read_object(config.data_directory / MANIFEST)
-    run = {"data": manifest.get("config"), NAMED_LANGUAGES: manifest.get(NAMED_LANGUAGES)}
-    return {side: language_of_run(run, side) for side in SIDES}
 
 
 def on_text(
@@ -66,7 +58,8 @@ def on_text(
     ``given`` is the run whose prepared data names the languages.
     """
     source, target = sides
-    codes = [code for side in sides if (code := languages_of(given)[side]) is not None]
+    named = languages_of_data(read_object(given.data_directory / MANIFEST))
+    codes = [code for side in sides if (code := named[side]) is not None]
     data = dataclasses.replace(
         config.data,
         directory=text / "data",

@@ -7,9 +7,9 @@ import dataclasses
 from autograd.array import Device, gpu_module
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.data.batching import WeightedPairs
-from minitransformer.data.languages import NAMED_LANGUAGES, language_of_run
+from minitransformer.data.languages import languages_of_data
 from minitransformer.data.prepare import FILE_SIZES, PreparedData
-from minitransformer.data.store import SIDES, TrainingPairs
+from minitransformer.data.store import TrainingPairs
 from minitransformer.data.token_dropout import BpeDropout, WordDropout
 from minitransformer.inference.task import task_of
 from minitransformer.model.transformer import class_of
@@ -104,8 +104,7 @@ def _unweighted_pairs(config: RunConfig, data: PreparedData) -> TrainingPairs:
         return WordDropout(store, tokenizer, training.word_dropout, training.seed)
     if not training.noise:
         return dropout or store
-    run = {"data": config.data.fingerprint(), NAMED_LANGUAGES: data.manifest.get(NAMED_LANGUAGES)}
-    languages = [language_of_run(run, side) for side in SIDES]
+    languages = list(languages_of_data(data.manifest).values())
     longest = config.data.max_length
     if config.model.positions == "learned":
         longest = min(longest, config.model.longest_sentence - 1)  # without the end symbol

@@ -56,7 +56,7 @@ def state(run: RunRecord) -> str:
         scores = (_final(split)(run).partition("\n")[0] for split in ("test", "validation"))
         score = next(filter(None, scores), "")
         return f"finished after {run.step:,} updates{': ' if score else ''}{score}"
-    planned = run.setting("training", "max_updates")
+    planned = as_object(run.settings.get("training")).get("max_updates")
     of = f" of {planned:,}" if isinstance(planned, int) else ""
     return f"update {run.step:,}{of}: still training, or interrupted"
 

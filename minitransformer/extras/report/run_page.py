@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from minitransformer.config.data import common_ending, target_language
+from minitransformer.config.data import target_language
 from minitransformer.config.run import METRICS_FILE, RUN_FILE
+from minitransformer.data.languages import language_of_run
+from minitransformer.data.store import SIDES
 from minitransformer.extras.report.colours import head_colours
 from minitransformer.extras.report.comparison import compare_systems
 from minitransformer.extras.report.curves import shown_panels
@@ -62,16 +64,9 @@ def run_page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
         },
         "settings": [{"name": row.name, "values": row.values, "differs": row.differs} for row in settings(runs)],
         "paired": paired_tests(runs),
-        "languages": languages(runs[0]),
+        "languages": [language_of_run(runs[0].settings, side) or "" for side in SIDES],  # "": unknown, as in HTML
         "samples": list(itertools.islice(samples(runs), MOST_SAMPLES)),
     }
-
-
-def languages(run: RunRecord) -> list[str]:
-    """Return the language codes of source and target; "" is an unknown language, as in HTML's attribute ``lang``."""
-    data = as_object(run.settings.get("data"))
-    found = data.get("languages") or [common_ending(data.get("train_source") or ()), target_language(data)]
-    return [str(code or "") for code in found]
 
 
 def paired_tests(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:

@@ -59,10 +59,6 @@ class RunRecord:
         """The names of figures that callbacks have added to lines of validation."""
         return [*dict.fromkeys(name for line in self.validation for name in line if name not in KEYS)]
 
-    def setting(self, part: str, name: str) -> Any:
-        """Return the setting ``name`` of a part, such as "training"; None if it is not known."""
-        return as_object(self.settings.get(part)).get(name)
-
     def pairs(self) -> list[tuple[str, str]]:
         """Return the (source, reference) pairs of ``translations``."""
         return [(line["source"], line["reference"]) for line in self.translations]
