@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -66,34 +66,47 @@ Part: TypeAlias = str | Code
 Parts: TypeAlias = list[Part]
 
 
+Span: TypeAlias = tuple[int, int, Sequence[Part]]  # begin and end of a piece of a text, and the parts in its place
+
+
 def with_textual_codes(parts: Sequence[Part]) -> Parts:
     """Return parts, with a Code for each tag, placeholder, tab and line end within their texts."""
+    return replaced(parts, _textual_codes)
+
+
+def replaced(parts: Sequence[Part], find: Callable[[str], Iterable[Span]]) -> Parts:
+    """Return parts, with other parts in place of the spans that ``find`` yields of each text; drop empty texts.
+
+    Spans of a text are in its order, and do not overlap.
+    """
     found: Parts = []
     for part in parts:
-        found.extend([part] if isinstance(part, Code) else textual_codes(part))
-    return found
+        if isinstance(part, Code):
+            found.append(part)
+            continue
+        end = 0
+        for begin, stop, others in find(part):
+            found += [part[end:begin], *others]
+            end = stop
+        found.append(part[end:])
+    return [part for part in found if part != ""]
 
 
-def textual_codes(text: str) -> Iterator[Part]:
-    """Yield a text's texts, tags, placeholders, tabs and line ends in their order."""
+def _textual_codes(text: str) -> Iterator[Span]:
     if not _MAY_HAVE_CODES.search(text):
-        yield from filter(None, [text])
         return
     end = 0
     matches = sorted((*_TAG.finditer(text), *PLACEHOLDER.finditer(text)), key=lambda match: match.start())
     for match in matches:
         if match.start() < end:  # a placeholder within a tag is a part of it
             continue
-        if match.start() > end:
-            yield text[end : match.start()]
         end = match.end()
         if match.re is _TAG:
             kind: Kind = "alone" if match["alone"] else "end" if match["close"] else "begin"
-            yield Code(match[0], kind, match["name"], is_break=is_break(match[0]))
+            code = Code(match[0], kind, match["name"], is_break=is_break(match[0]))
         else:
-            yield Code(match[0], is_break=match[0].isspace(), is_placeholder=not match[0].isspace())
-    if end < len(text):
-        yield text[end:]
+            code = Code(match[0], is_break=match[0].isspace(), is_placeholder=not match[0].isspace())
+        yield *match.span(), [code]
 
 
 def text_of(part: Part) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from minitransformer.text.codes import Code, Part, Parts, textual_codes
+from minitransformer.text.codes import Code, Part, Parts, Span, replaced, with_textual_codes
 
 _Occurrences: TypeAlias = dict[str, deque[Code | None]]
 
@@ -23,8 +22,18 @@ def with_placeholders(source: Sequence[Part], parts: Parts) -> Parts | None:
         return parts
     patterns = sorted({_pattern(code) for code in codes}, key=lambda pattern: (-len(pattern), pattern))
     pattern = re.compile("|".join(patterns))
-    found = _replaced(parts, pattern, _occurrences(source, pattern))
-    return found if found is not None and _count(found) == _count(source) else None
+    occurrences = _occurrences(source, pattern)
+
+    def codes_of(text: str) -> Iterator[Span]:
+        for match in pattern.finditer(text):
+            if code := occurrences[match[0]].popleft():
+                yield *match.span(), [code]
+
+    try:
+        found = replaced(parts, codes_of)
+    except IndexError:  # a word occurs more often than in the source
+        return None
+    return None if any(occurrences.values()) or _count(found) != _count(source) else found
 
 
 def _pattern(code: Code) -> str:
@@ -43,25 +52,7 @@ def _occurrences(source: Sequence[Part], pattern: re.Pattern[str]) -> _Occurrenc
     return found
 
 
-def _replaced(parts: Parts, pattern: re.Pattern[str], occurrences: _Occurrences) -> Parts | None:
-    """Replace the words of placeholders by their codes; return None if a word occurs more or less often."""
-    found: Parts = []
-    for part in parts:
-        if isinstance(part, Code):
-            found.append(part)
-            continue
-        end = 0
-        for match in pattern.finditer(part):
-            if not occurrences[match[0]]:
-                return None
-            if code := occurrences[match[0]].popleft():
-                found += [part[end : match.start()], code]
-                end = match.end()
-        found.append(part[end:])
-    return None if any(occurrences.values()) else [part for part in found if part != ""]
-
-
 def _count(parts: Sequence[Part]) -> Counter[str]:
     """Return how often each placeholder is in some parts, as a code or within a text."""
-    wholes = itertools.chain.from_iterable(textual_codes(part) if isinstance(part, str) else [part] for part in parts)
-    return Counter(part.content for part in wholes if isinstance(part, Code) and part.is_placeholder and part.word)
+    codes = (part for part in with_textual_codes(parts) if isinstance(part, Code))
+    return Counter(code.content for code in codes if code.is_placeholder and code.word)

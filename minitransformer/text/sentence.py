@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from minitransformer.data.numbers import changed_numbers
 from minitransformer.text.casing import Form, in_form
-from minitransformer.text.codes import Code, Part, Parts, plain_text
+from minitransformer.text.codes import Code, Part, Parts, Span, plain_text, replaced
 from minitransformer.text.loops import repetition
 from minitransformer.text.placeholders import with_placeholders
 from minitransformer.text.placement import FlatText, with_codes, with_marks, without_codes
@@ -109,19 +109,14 @@ class Sentence:
         if not changed:
             return False
         numbers = iter(number for number in _STAND_INS if number not in self.flat.text)
-        read: Parts = []
-        for part in self.read:
-            if isinstance(part, Code):
-                read.append(part)
-                continue
-            end = 0
-            for match in _PLAIN_NUMBER.finditer(part):
+
+        def stand_ins(text: str) -> Iterator[Span]:
+            for match in _PLAIN_NUMBER.finditer(text):
                 if match[0] in changed and (stand_in := next(numbers, None)):
-                    read += [part[end : match.start()], Code(match[0], is_placeholder=True, stand_in=stand_in)]
-                    end = match.end()
+                    yield *match.span(), [Code(match[0], is_placeholder=True, stand_in=stand_in)]
                     self.has_stand_ins = True
-            read.append(part[end:])
-        self.read = [part for part in read if part != ""]
+
+        self.read = replaced(self.read, stand_ins)
         return self.has_stand_ins
 
 

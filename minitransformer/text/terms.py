@@ -7,13 +7,14 @@ term.  So the sentence around the term stays the model's, but the target term is
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from minitransformer.config import ConfigError
-from minitransformer.text.codes import Code, Parts, plain_text
+from minitransformer.text.codes import Code, Parts, Span, plain_text, replaced
 
 MOST_TERMS = 100_000
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -65,21 +66,15 @@ class Terms:
 
     def with_codes(self, parts: Parts) -> Parts:
         """Return parts in which each source term is between a pair of codes, whose begin has the target term."""
-        if not self.targets:
-            return parts
-        found: Parts = []
-        for part in parts:
-            if not isinstance(part, str):
-                found.append(part)
-                continue
-            end = 0
-            for start, term in self._find(part):
-                name = f"term {len(found)}"
-                found += [part[end:start], TermCode(self.targets[term], "begin", name)]
-                end = start + len(term)
-                found += [part[start:end], TermCode(part[start:end], "end", name)]
-            found.append(part[end:])
-        return [part for part in found if part != ""]
+        numbers = itertools.count()
+
+        def codes(text: str) -> Iterator[Span]:
+            for start, term in self._find(text):
+                name, written = f"term {next(numbers)}", text[start : start + len(term)]
+                pair = TermCode(self.targets[term], "begin", name), TermCode(written, "end", name)
+                yield start, start + len(term), [pair[0], written, pair[1]]
+
+        return replaced(parts, codes) if self.targets else parts
 
 
 class TermCode(Code):

@@ -7,12 +7,12 @@ alignment.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import UNKNOWN
-from minitransformer.text.codes import Code, Part, Parts
+from minitransformer.text.codes import Code, Part, Parts, Span, replaced
 
 _JOINERS = "\u200d\ufe0e\ufe0f\u20e3"  # zero width joiner, variation selectors, keycap
 _RUN = re.compile(r"\w+|[^\w\s]+|\s+")
@@ -52,43 +52,23 @@ class KnownCharacters:
 
         A placeholder with unknown characters gets a stand-in: its other characters, if they have a letter or a digit.
         """
-        found: Parts = []
-        for part in parts:
-            if isinstance(part, str):
-                found += self._cut(part)
-            elif part.word and (unknown := self.unknown_in(part.word)):
-                rest = part.word.translate(dict.fromkeys(map(ord, unknown)))
-                found.append(replace(part, stand_in=rest if any(map(str.isalnum, rest)) else "", origin=part))
+        return [self._with_stand_in(part) for part in replaced(parts, self._unknown_spans)]
+
+    def _unknown_spans(self, text: str) -> Iterator[Span]:
+        """Yield words with an unknown letter, and unknown signs; emoji that are joined to one sign stay together."""
+        for run in _RUN.finditer(text):
+            if not (unknown := self.unknown_in(run[0])):
+                continue
+            if run[0][0].isalnum() or run[0][0] == "_":
+                yield *run.span(), [UnknownWord(run[0], is_placeholder=True, stand_in="")]
             else:
-                found.append(part)
-        return found
+                first = f"[{re.escape(unknown)}]"
+                signs = re.compile(f"{first}(?:{first}|[{_JOINERS}])*")
+                for sign in signs.finditer(text, *run.span()):
+                    yield *sign.span(), [Code(sign[0], is_break=sign[0].isspace())]
 
-    def _cut(self, text: str) -> Parts:
-        found: Parts = []
-        for run in _RUN.findall(text):
-            unknown = self.unknown_in(run)
-            if not unknown:
-                found.append(run)
-            elif run[0].isalnum() or run[0] == "_":
-                found.append(UnknownWord(run, is_placeholder=True, stand_in=""))
-            else:
-                pieces = _pieces(run, unknown)
-                found += [Code(each, is_break=each.isspace()) if each[0] in unknown else each for each in pieces]
-        return _joined(found)
-
-
-def _pieces(run: str, unknown: str) -> list[str]:
-    """Cut a run of signs between known and unknown ones; emoji that are joined to one sign stay together."""
-    first = f"[{re.escape(unknown)}]"
-    return re.findall(f"{first}(?:{first}|[{_JOINERS}])*|[^{re.escape(unknown)}]+", run)
-
-
-def _joined(parts: Parts) -> Parts:
-    """Join neighbouring texts."""
-    found: Parts = []
-    for part in parts:
-        if isinstance(part, str) and found and isinstance(found[-1], str):
-            found[-1] += part
-        else:
-            found.append(part)
-    return found
+    def _with_stand_in(self, part: Part) -> Part:
+        if isinstance(part, str) or not (unknown := self.unknown_in(part.word)):
+            return part
+        rest = part.word.translate(dict.fromkeys(map(ord, unknown)))
+        return replace(part, stand_in=rest if any(map(str.isalnum, rest)) else "", origin=part)

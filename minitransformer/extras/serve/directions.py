@@ -15,7 +15,7 @@ from minitransformer.data.languages import normalised, without_region
 from minitransformer.data.line_languages import can_tell
 from minitransformer.extras.serve.languages import Language
 from minitransformer.inference.translator import Translator
-from minitransformer.text.codes import textual_codes
+from minitransformer.text.codes import with_textual_codes
 from minitransformer.text.road import Road, Step
 from minitransformer.text.terms import Terms
 
@@ -104,7 +104,7 @@ class Directions:
         """
         if self._identifier is None:
             return [Detection(self.sources[0], 100.0)]
-        words = " ".join(part for part in textual_codes(text) if isinstance(part, str))
+        words = " ".join(part for part in with_textual_codes([text]) if isinstance(part, str))
         ranks = self._identifier.rank(words[:_LONGEST])
         return [Detection(self._by_code[code], round(100 * share, 1)) for code, share in ranks]
 
