@@ -51,7 +51,7 @@ from minitransformer.extras.convert.layers import (
     linear_maps,
     norms,
     recognise_sinusoids,
-    sines_between,
+    sines_first,
     table_of,
     with_features,
 )
@@ -205,7 +205,7 @@ def _read_positions(variables: Variables, config: ModelConfig, weights: Weights)
     first = kinds[0]
     if first is not None and kinds[1] == first:
         if first.is_sorted:
-            weights = with_features(weights, sines_between(config.d_model))
+            weights = with_features(weights, np.argsort(sines_first(config.d_model)))
         return replace(config, positions=first.layout, first_position=first.first_position), weights
     n = min(len(table) for table in tables if table is not None)
     learned = [table_of(COMPUTED, n, config.d_model) if table is None else table[:n] for table in tables]

@@ -40,11 +40,6 @@ def sines_first(d_model: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
-def sines_between(d_model: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the inverse of ``sines_first``."""
-    return np.argsort(sines_first(d_model))
-
-
 def with_features(
     weights: Mapping[str, np.ndarray[Any, Any]], order: np.ndarray[Any, np.dtype[np.int64]]
 ) -> dict[str, np.ndarray[Any, Any]]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from itertools import accumulate, compress
 from typing import Self, TypeAlias
 
@@ -189,45 +190,26 @@ class Summary:
         """Return the number of sentences with a status."""
         return sum(c.status is status for c in self.sentences)
 
-    def _total(self, count: str) -> int:
-        return sum(getattr(c, count) for c in self.valid)
-
-    @property
-    def matched(self) -> int:
-        return self._total("matched")
-
-    @property
-    def gold(self) -> int:
-        return self._total("gold")
-
-    @property
-    def candidate(self) -> int:
-        return self._total("candidate")
-
-    @property
-    def crossing(self) -> int:
-        return self._total("crossing")
-
-    @property
-    def words(self) -> int:
-        return self._total("words")
-
-    @property
-    def correct_tags(self) -> int:
-        return self._total("correct_tags")
+    @cached_property
+    def total(self) -> SentenceCounts:
+        """The sums of the counts of the valid sentences."""
+        names = ("length", "matched", "gold", "candidate", "crossing", "words", "correct_tags")
+        return SentenceCounts(
+            status=Status.VALID, **{name: sum(getattr(c, name) for c in self.valid) for name in names}
+        )
 
     @property
     def recall(self) -> float:
-        return percent(self.matched, self.gold)
+        return percent(self.total.matched, self.total.gold)
 
     @property
     def precision(self) -> float:
-        return percent(self.matched, self.candidate)
+        return percent(self.total.matched, self.total.candidate)
 
     @property
     def f1(self) -> float:
         """The harmonic mean of recall and precision: 2 · matched brackets / brackets of both trees."""
-        return percent(2 * self.matched, self.gold + self.candidate)
+        return percent(2 * self.total.matched, self.total.gold + self.total.candidate)
 
     @property
     def complete_match(self) -> float:
@@ -235,7 +217,7 @@ class Summary:
 
     @property
     def average_crossing(self) -> float:
-        return self.crossing / len(self.valid) if self.valid else 0.0
+        return self.total.crossing / len(self.valid) if self.valid else 0.0
 
     def crossing_at_most(self, n: int) -> float:
         """Return the percentage of sentences with at most ``n`` crossing brackets."""
@@ -243,7 +225,7 @@ class Summary:
 
     @property
     def tagging_accuracy(self) -> float:
-        return percent(self.correct_tags, self.words)
+        return percent(self.total.correct_tags, self.total.words)
 
 
 def percent(part: int, whole: int) -> float:

@@ -27,10 +27,11 @@ def report(sentences: Sequence[SentenceCounts], cutoff_length: int = COLLINS.cut
         )
     yield _RULE
     everything = Summary.of(sentences)
+    total = everything.total
     yield (
         f"{'':16}{everything.recall:6.2f} {everything.precision:6.2f}"
-        f" {everything.matched:6d} {everything.gold:5d} {everything.candidate:5d}  {everything.crossing:5d}"
-        f"  {everything.words:5d} {everything.correct_tags:5d}   {everything.tagging_accuracy:6.2f}"
+        f" {total.matched:6d} {total.gold:5d} {total.candidate:5d}  {total.crossing:5d}"
+        f"  {total.words:5d} {total.correct_tags:5d}   {everything.tagging_accuracy:6.2f}"
     )
     yield "=== Summary ==="
     yield from _summary_of(everything, "All")

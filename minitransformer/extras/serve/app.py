@@ -271,11 +271,11 @@ class _Endpoints:
         """
         translator = direction.translator
         steps = direction.road(settings.skip, settings.terms).steps(texts)
-        wholes = ([text] if isinstance(text, str) else text for text in texts)
+        wholes = [[text] if isinstance(text, str) else text for text in texts]
         size = sum(len(part) for part in itertools.chain.from_iterable(wholes) if isinstance(part, str))
 
         def begin() -> tuple[Sentences | None, list[int], list[list[Translation]]]:
-            if _most_parts(texts) > MOST_PARTS:
+            if any(len(with_textual_codes(parts)) > MOST_PARTS for parts in wholes):
                 raise RequestError(
                     413, f"Invalid request: a text has more than {MOST_PARTS} tags, placeholders and texts between them"
                 )
@@ -451,12 +451,6 @@ def _option(code: str, name: str, targets: Sequence[Language] = ()) -> str:
     """Return the HTML of a language in a list from which users choose; to ``targets`` it is translated."""
     data = f' data-targets="{" ".join(target.code for target in targets)}"' if targets else ""
     return f'<option value="{html.escape(code)}"{data}>{html.escape(name)}</option>'
-
-
-def _most_parts(texts: Sequence[str | Parts]) -> int:
-    """Return the greatest number of parts that a text has."""
-    wholes = ([text] if isinstance(text, str) else text for text in texts)
-    return max((len(with_textual_codes(parts)) for parts in wholes), default=0)
 
 
 def _client(request: Request) -> str:

@@ -93,8 +93,9 @@ def road_settings(fields: Mapping[str, Any], limits: Limits) -> RoadSettings:
     if str(fields.get("as_is", "")).lower() in ("true", "1"):
         return RoadSettings(STEPS)
     given = fields.get("skip") or []
-    skip = [each for each in STEPS if each in (given if isinstance(given, list) else str(given).split(","))]
-    if len(skip) != len(given if isinstance(given, list) else str(given).split(",")):
+    named = given if isinstance(given, list) else str(given).split(",")
+    skip = [each for each in STEPS if each in named]
+    if len(skip) != len(named):
         raise RequestError(400, f"Invalid request: skip parameter must name steps among {', '.join(STEPS)}")
     return RoadSettings(tuple(skip), _terms(fields.get("glossary"), limits))
 

@@ -18,7 +18,7 @@ from autograd.packed_weight import nearest_bfloat16
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.extras.convert.formats import read_parts, recognise
-from minitransformer.extras.convert.layers import sines_between, sines_first
+from minitransformer.extras.convert.layers import sines_first
 from minitransformer.extras.convert.marian_directory import EMBEDDINGS, POSITIONS
 from minitransformer.extras.convert.marian_npz import read_settings, read_vocabulary
 from minitransformer.extras.convert.parts import ConversionError, Parts
@@ -65,7 +65,7 @@ UNTIED, OWN = {"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings
 def in_our_order(parts: Parts, table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a stored table with our rows and columns; its last row is the padding symbol's."""
     assert parts.vocabularies is not None
-    return np.asarray(parts.vocabularies[0].matrix(table[:-1])[:, sines_between(8)])
+    return np.asarray(parts.vocabularies[0].matrix(table[:-1])[:, np.argsort(sines_first(8))])
 
 
 def store_tables(directory: Path, factors: dict[str, float], **settings: bool) -> dict[str, np.ndarray[Any, Any]]:
