@@ -98,10 +98,7 @@ class AndroidDocument:
     """A strings.xml of Android.  Each text is a segment."""
 
     def __init__(self, path: Path, content: bytes, languages: Languages | None = None) -> None:
-        try:
-            content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+        content.decode("utf-8")  # raises, before a parser of XML gives another reason
         self._path, self._content = path, content
         finder = _StringFinder(path, content)
         self._units = finder.units

@@ -38,10 +38,7 @@ class PlainText:
 
     def __init__(self, path: Path, content: bytes, languages: Languages | None = None) -> None:
         require_text(path, refusal_by_first_bytes(content[:N_FIRST_BYTES]))
-        try:
-            lines = content.decode("utf-8-sig").split("\n")
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"{path}: is not UTF-8 text ({error.reason})") from error
+        lines = content.decode("utf-8-sig").split("\n")
         self.segments: list[Parts] = [[line] if line else [] for line in lines]
         self._lines = lines
 
@@ -56,7 +53,7 @@ class Kind(NamedTuple):
     """A kind of file that is translated: the endings of its names, and the reader of its files.
 
     ``read`` takes a path for messages, the content, and the languages of source and target, or None to take those of
-    the file.  The document that it returns also writes the file.
+    the file.  It may raise UnicodeDecodeError.  The document that it returns also writes the file.
     ``needs`` are packages of the extra "files".  ``has_lines`` is true for a kind that the command translates as lines,
     because such a translation can be resumed; the server translates it as a document.
     """
@@ -114,5 +111,7 @@ def read_document(path: Path, languages: Languages | None = None, content: bytes
         raise CorpusError(f"{path}: is of no kind that is translated as a document: {', '.join(readable_endings())}")
     try:
         return kind.read(path, path.read_bytes() if content is None else content, languages)
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from error
     except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error

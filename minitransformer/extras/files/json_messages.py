@@ -28,11 +28,9 @@ class JsonDocument:
     def __init__(self, path: Path, content: bytes, languages: Languages | None = None) -> None:
         self._path = path
         self._mark = BYTE_ORDER_MARK if content.startswith(BYTE_ORDER_MARK) else b""
+        self._text = content.removeprefix(self._mark).decode("utf-8")
         try:
-            self._text = content.removeprefix(self._mark).decode("utf-8")
             json.loads(self._text)
-        except UnicodeDecodeError as error:
-            raise CorpusError(f"{path}: is not UTF-8 text ({error.reason})") from error
         except json.JSONDecodeError as error:
             raise CorpusError(f"{path}, line {error.lineno:,}: cannot be read as JSON: {error.msg}") from error
         except (ValueError, RecursionError) as error:  # a number of over 4,300 digits; arrays within each other
