@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from cli.command import say
 from cli.options import parse_known, parse_options
 from minitransformer.config import ConfigError, DataConfig, ModelConfig, RunConfig, TokenizerType, presets
-from minitransformer.config.checks import with_changes
+from minitransformer.config.checks import unexpected_settings, with_changes
 from minitransformer.data.given_tokenizer import read_tokenizer, settings_of
 from minitransformer.extras.paper.compatibility import CONVENTIONS, compatible
 from minitransformer.training.pretrained import fine_tuning
@@ -134,14 +134,9 @@ def _settings_of_file(tokenizer: Path) -> Mapping[str, Any]:
 
 def _require_settings_of_tokenizer(data: DataConfig) -> None:
     """Raise ConfigError if options of data contradict the tokenizer file that ``data.tokenizer`` names."""
-    if isinstance(data.tokenizer, Path):
-        different = [
-            f"data.{name}: expected {expected!r}, got {got!r}"
-            for name, expected in _settings_of_file(data.tokenizer).items()
-            if (got := getattr(data, name)) != expected
-        ]
-        if different:
-            raise ConfigError(f"{data.tokenizer}: {'; '.join(different)}; leave these options out")
+    expected = _settings_of_file(data.tokenizer) if isinstance(data.tokenizer, Path) else {}
+    if different := unexpected_settings("data", data, expected):
+        raise ConfigError(f"{data.tokenizer}: {'; '.join(different)}; leave these options out")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -35,6 +35,15 @@ def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
         require(value in get_args(allowed), f"{part}.{name}", f"one of {get_args(allowed)}", value)
 
 
+def unexpected_settings(part: str, config: Any, expected: Mapping[str, Any]) -> list[str]:
+    """Return for each setting of a part of the configuration with another value than expected a text for messages."""
+    return [
+        f"{part}.{name}: expected {value!r}, got {got!r}"
+        for name, value in expected.items()
+        if (got := getattr(config, name)) != value
+    ]
+
+
 def imported(setting: str, name: str) -> Any:
     """Import and return the object that a setting names as "package.module:name".
 

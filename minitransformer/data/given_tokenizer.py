@@ -13,7 +13,7 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.config.checks import imported, imported_function, require
+from minitransformer.config.checks import imported, imported_function, require, unexpected_settings
 from minitransformer.data.corpus import Corpus
 from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
@@ -37,12 +37,7 @@ class GivenTokenizer:
 
     def check(self, config: DataConfig, directory: Path) -> None:
         """Raise ConfigError if ``config`` does not fit this tokenizer; the message names the model's ``directory``."""
-        different = [
-            f"data.{name}: expected {expected!r}, got {got!r}"
-            for name, expected in settings_of(self.tokenizer).items()
-            if (got := getattr(config, name)) != expected
-        ]
-        if different:
+        if different := unexpected_settings("data", config, settings_of(self.tokenizer)):
             raise ConfigError(
                 f"the run begins from the model in {directory}, which keeps its tokenizer. {'; '.join(different)}."
                 " Set what was expected, or leave these settings out"

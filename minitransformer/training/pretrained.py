@@ -13,7 +13,7 @@ import numpy as np
 from autograd.array import Array
 from autograd.optim import AVERAGE
 from minitransformer.config import ConfigError, ModelConfig, RunConfig
-from minitransformer.config.checks import require, with_changes
+from minitransformer.config.checks import require, unexpected_settings, with_changes
 from minitransformer.config.run import RUN_FILE, saved_settings
 from minitransformer.data.given_tokenizer import TOKENIZER_SETTINGS, GivenTokenizer, settings_of
 from minitransformer.data.tokenizer import Tokenizer
@@ -99,13 +99,8 @@ def pretrained_tokenizer(directory: Path, config: RunConfig) -> GivenTokenizer:
     """
     there, tokenizer = _model_and_tokenizer(directory)
     may_change = (*MAY_CHANGE, "implementation") if there.implementation is None else MAY_CHANGE
-    different = [
-        f"model.{field.name}: expected {expected!r}, got {got!r}"
-        for field in dataclasses.fields(there)
-        if field.name not in (*may_change, *_TOKENIZER_FIELDS)
-        and (expected := getattr(there, field.name)) != (got := getattr(config.model, field.name))
-    ]
-    if different:
+    kept = {name: value for name, value in vars(there).items() if name not in (*may_change, *_TOKENIZER_FIELDS)}
+    if different := unexpected_settings("model", config.model, kept):
         raise ConfigError(
             f"the run begins from the model in {directory}, which determines its own sizes. {'; '.join(different)}."
             f" Leave these settings out (in Python, use fine_tuning); {', '.join(MAY_CHANGE)} may be others"
