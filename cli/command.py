@@ -1,4 +1,4 @@
-"""Code shared by all commands: errors become one line, not a traceback; messages go to stderr."""
+"""Code shared by all commands: errors become one line, not a traceback; messages and counts go to stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 
 from autograd import DeviceError
 from autograd.malloc import keep_freed_memory
@@ -21,6 +21,9 @@ from parallel.communicator import Communicator
 from parallel.launch import LaunchError, all_or_none
 from parallel.rank_log import LOGGERS
 
+if TYPE_CHECKING:
+    from minitransformer.extras.files.stream import Source
+
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
@@ -30,20 +33,30 @@ class RefusalError(UserError):
     """A refusal by the operating system: of memory, disk space or access to a file."""
 
 
-def closed(name: str) -> RefusalError:
+def _closed(name: str) -> RefusalError:
     """Return the error for a standard stream that the shell has closed."""
     return RefusalError(f"standard {name} is closed: redirect it to a file, a pipe, a terminal or /dev/null")
+
+
+def standard_streams() -> tuple[Source, BinaryIO]:
+    """Return standard input and output as bytes.  Raises: RefusalError if one is closed, as by "<&-" in a shell."""
+    if sys.stdin is None:
+        raise _closed("input")
+    output: BinaryIO = sys.stdout.buffer  # run_command has replaced a closed one
+    if isinstance(output, io.RawIOBase):  # with PYTHONUNBUFFERED: ``write`` may write only a part, without an error
+        output = io.BufferedWriter(io.FileIO(output.fileno(), "wb", closefd=False))
+    return cast("Source", sys.stdin.buffer), output
 
 
 class _ClosedOutput(io.TextIOBase):
     """A replacement for a closed standard output (the shell's >&-), so that results are not lost silently."""
 
     def write(self, text: str) -> int:
-        raise closed("output")
+        raise _closed("output")
 
     @property
     def buffer(self) -> BinaryIO:
-        raise closed("output")
+        raise _closed("output")
 
 
 def run_command(main: Callable[[], int | None]) -> int:
@@ -155,6 +168,18 @@ def log_shown(write: Callable[[str], None]) -> Iterator[None]:
         for logger, (handlers, level) in zip(loggers, before, strict=True):
             logger.handlers = handlers
             logger.setLevel(level)
+
+
+@contextmanager
+def counting(items: str, total: int | None, *, shown: bool) -> Iterator[Callable[[float], None]]:
+    """Yield a function that adds a number of finished items to a count on stderr; if not ``shown``, it does nothing."""
+    if not shown:  # do not load rich, so that a single sentence is translated sooner
+        yield lambda n: None
+        return
+    from cli.console import Counter, log_console  # noqa: PLC0415
+
+    with Counter(log_console(quiet=False), items, total) as counter:
+        yield counter.advance
 
 
 def say(line: str) -> None:

@@ -12,10 +12,8 @@ from typing import BinaryIO
 
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
-from cli.command import run_command, say
-from cli.counting import counting
+from cli.command import counting, run_command, say, standard_streams
 from cli.options import Repeated, Rule, parse_options, require_rules, require_threads
-from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
 from minitransformer.extras.files.stream import Source, decoded, groups_of_standard_input, warn_of_cut

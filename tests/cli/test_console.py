@@ -19,8 +19,8 @@ from small_run import Command, Trained, changed, results_of, translated
 from waiting import TIME_LIMIT
 
 from cli import console as console_module
+from cli.command import counting
 from cli.console import Counter, log_console
-from cli.counting import counting
 from cli.translate import translate
 from minitransformer.config import ModelConfig
 from minitransformer.inference.bleu import Score
