@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from parallel.communicator import Communicator
-from parallel.placement import numbered, ranks_by_value
+from parallel.placement import named_ranks, ranks_by_value
 from parallel.rank_log import log_warnings_of_other_ranks
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def warn_of_differences(world: Communicator, facts: Mapping[str, str], consequen
     for name in facts if world.rank == 0 else ():
         ranks = ranks_by_value([theirs[name] for theirs in rank_facts])
         if len(ranks) > 1:
-            values = "; ".join(f"{value} on {numbered('rank', numbers)}" for value, numbers in ranks.items())
+            values = "; ".join(f"{value} on {named_ranks(numbers)}" for value, numbers in ranks.items())
             _log.warning(f"{name} differs: {values}: {consequence}")
 
 

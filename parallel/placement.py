@@ -47,7 +47,7 @@ def describe(placements: Sequence[Placement]) -> list[str]:
     """Return one line for each machine, with its ranks and their GPUs."""
     lines = []
     for host, ranks in ranks_by_value([placement.host for placement in placements]).items():
-        line = f"{host}: {numbered('rank', ranks)}"
+        line = f"{host}: {named_ranks(ranks)}"
         gpus = [placements[rank].gpu for rank in ranks]
         if gpus[0] is not None:
             line += f" on GPU {', '.join(map(str, gpus))} of {placements[ranks[0]].n_gpus}"
@@ -73,9 +73,9 @@ def ranks_per_host(hosts: Sequence[str]) -> int:
     return n if is_regular and len(set(hosts)) * n == len(hosts) else 1
 
 
-def numbered(noun: str, numbers: Sequence[int]) -> str:
-    """Return a noun with its numbers in ascending order: "rank 3", "ranks 0 to 7", or "ranks 0, 2, 4"."""
-    if len(numbers) == 1:
-        return f"{noun} {numbers[0]}"
-    in_a_row = len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1
-    return f"{noun}s " + (f"{numbers[0]} to {numbers[-1]}" if in_a_row else ", ".join(map(str, numbers)))
+def named_ranks(ranks: Sequence[int]) -> str:
+    """Return ranks, which ascend, as text: "rank 3", "ranks 0 to 7", or "ranks 0, 2, 4"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    in_a_row = len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1
+    return "ranks " + (f"{ranks[0]} to {ranks[-1]}" if in_a_row else ", ".join(map(str, ranks)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from parallel.communicator import Ranks
-from parallel.placement import numbered
+from parallel.placement import named_ranks
 
 LOGGERS = ("autograd", "parallel", "minitransformer")  # in a wheel, the last is above all
 
@@ -65,4 +65,4 @@ def log_warnings_of_other_ranks(world: Ranks) -> None:
         for message, numbers in ranks.items():
             if message not in _warnings.known:
                 _warnings.known.add(message)
-                _log.warning(f"{numbered('rank', numbers)}: {message}")
+                _log.warning(f"{named_ranks(numbers)}: {message}")

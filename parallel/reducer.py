@@ -13,7 +13,7 @@ from parallel.device_reducer import DeviceReducer
 from parallel.host_reducer import HostReducer
 from parallel.nccl import NcclTransport, load_nccl
 from parallel.nccl_reducer import NcclReducer
-from parallel.placement import numbered, ranks_per_host
+from parallel.placement import named_ranks, ranks_per_host
 
 _ORDERS = {
     "exact": 'added in one fixed order (training.sum = "exact")',
@@ -184,9 +184,9 @@ def _obstacle_to_nccl(rank_facts: Sequence[tuple[str, str, bool]]) -> str | None
     """
     sharing = _ranks_that_share([(host, address) for host, address, _ in rank_facts])
     if sharing:
-        return f"{numbered('rank', sharing)} share a GPU, which NCCL refuses"
+        return f"{named_ranks(sharing)} share a GPU, which NCCL refuses"
     missing = [rank for rank, (_, _, available) in enumerate(rank_facts) if not available]
-    return f"CuPy finds no NCCL on {numbered('rank', missing)}" if missing else None
+    return f"CuPy finds no NCCL on {named_ranks(missing)}" if missing else None
 
 
 def _ranks_that_share(gpus: Sequence[tuple[str, str]]) -> list[int]:

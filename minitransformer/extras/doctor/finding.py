@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from parallel.placement import numbered, ranks_by_value
+from parallel.placement import named_ranks, ranks_by_value
 
 SAME_EVERYWHERE = (
     "install the same version on all machines: different ones round differently, or refuse to train together"
@@ -35,5 +35,5 @@ def _merge_findings(findings: Sequence[Finding]) -> Finding:
     remedy = remedies[0] if remedies else None
     if len(ranks) == 1:
         return replace(first, remedy=remedy)
-    found = "\n".join(f"{numbered('rank', of)}: {found}" for found, of in ranks.items())
+    found = "\n".join(f"{named_ranks(of)}: {found}" for found, of in ranks.items())
     return replace(first, found=found, remedy=remedy or first.if_ranks_differ)

@@ -12,7 +12,7 @@ from autograd.array import Device, gpu_module
 from minitransformer.extras.doctor.finding import Finding
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SumOrder, working_ranks
-from parallel.placement import Placement, describe, numbered
+from parallel.placement import Placement, describe, named_ranks
 from parallel.reducer import GradientReducer, choose_reducer
 
 N_ELEMENTS = 1 << 22  # float32: 17 MB, so that the latency of messages does not count
@@ -60,4 +60,4 @@ def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int
     if not wrong:
         return Finding("sum", f"{speed}; checksum {expected}, as expected")
     remedy = 'memory, network or MPI library lose data: try training.sum = "fast", another library, fewer machines'
-    return Finding("sum", f"{speed}; checksum wrong on {numbered('rank', wrong)}: not {expected}", remedy)
+    return Finding("sum", f"{speed}; checksum wrong on {named_ranks(wrong)}: not {expected}", remedy)
