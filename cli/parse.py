@@ -6,7 +6,6 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +14,7 @@ from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import counting, run_command, say, standard_streams
 from cli.options import Repeated, Rule, parse_options, require_rules, require_threads
 from minitransformer.config import RunConfig
-from minitransformer.data.survey import CorpusError
+from minitransformer.data.survey import CorpusError, groups_of
 from minitransformer.extras.files.stream import Source, decoded, groups_of_standard_input, warn_of_cut
 from minitransformer.extras.parsing.parser import PARSING, Parser
 from minitransformer.extras.parsing.penn import EXPECTED_TREES, read_trees, write_tree
@@ -120,5 +119,4 @@ def _groups(options: ParseOptions, source: Source) -> Iterator[list[list[str]]]:
             n_before += len(lines)
     else:
         sentences = (plain(tree).words for tree in read_trees(options.treebank))
-        while group := list(islice(sentences, SENTENCES_AT_ONCE)):
-            yield group
+        yield from groups_of(sentences, SENTENCES_AT_ONCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from minitransformer.config.checks import imported, imported_function, require, 
 from minitransformer.data.corpus import Corpus
 from minitransformer.data.normalisation import named
 from minitransformer.data.protobuf import bytes_field, float_field, integer_field
-from minitransformer.data.survey import CorpusError, Pair
+from minitransformer.data.survey import CorpusError, Pair, groups_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, UNKNOWN, language_code
 from minitransformer.system.extensions import EXTENSIONS
@@ -132,8 +131,8 @@ def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _count_missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) -> Counter[str]:
     """Count the characters for which a model has no piece, after the model's normalisation."""
-    counts, iterator = Counter[str](), iter(lines)
-    while batch := list(itertools.islice(iterator, _LINES_AT_ONCE)):
+    counts = Counter[str]()
+    for batch in groups_of(lines, _LINES_AT_ONCE):
         for line, ids in zip(batch, model.encode(batch), strict=True):
             if UNKNOWN in ids:
                 pieces = model.encode(line, out_type=str)

@@ -44,7 +44,7 @@ from minitransformer.data.store import (
     write_shard,
     write_store,
 )
-from minitransformer.data.survey import CorpusError, Found, Pair, fingerprint_of_file
+from minitransformer.data.survey import CorpusError, Found, Pair, fingerprint_of_file, groups_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair
 from minitransformer.model.files import WEIGHTS_FILE
@@ -149,7 +149,7 @@ def selected_text(corpus: Corpus, data: PreparedData, config: DataConfig) -> Ite
     keeps_copies = corpus.held_out_location(0) is None or data.manifest.get(IN_TRAINING, 0)
     held_out = set() if keeps_copies else set(_normalise(data.text("validation"), data.tokenizer))
     index = itertools.count()
-    for some in _chunks(corpus.train()):
+    for some in groups_of(corpus.train(), _LINES_AT_ONCE):
         encoded = _encode(some, data.tokenizer)
         for pair, normalised, ids, i in zip(some, data.tokenizer.normalised(some), encoded, index, strict=False):
             if normalised not in held_out and not reason_to_drop(ids, config):
@@ -458,7 +458,7 @@ def _encode(
     location: Callable[[int], str] = str,
 ) -> Iterator[IdPair]:
     """Yield the ids of pairs; add to ``lost`` the characters that the target ids lose."""
-    for some in _chunks(pairs):
+    for some in groups_of(pairs, _LINES_AT_ONCE):
         targets = [target for _, target in some]
         target_ids = tokenizer.encode_target(targets)
         if lost is not None:
@@ -467,10 +467,4 @@ def _encode(
 
 
 def _normalise(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[Pair]:
-    return itertools.chain.from_iterable(map(tokenizer.normalised, _chunks(pairs)))
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    iterator = iter(pairs)
-    while some := list(itertools.islice(iterator, _LINES_AT_ONCE)):
-        yield some
+    return itertools.chain.from_iterable(map(tokenizer.normalised, groups_of(pairs, _LINES_AT_ONCE)))

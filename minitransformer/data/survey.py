@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from minitransformer.system.errors import UserError
 from minitransformer.system.file_kinds import (
@@ -34,6 +35,7 @@ READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError, ZstdError)
 _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 _ORDINARY = bytes([9, *range(32, 127), *range(128, 256)])
 
+Item = TypeVar("Item")
 Location: TypeAlias = int | str
 Pair: TypeAlias = tuple[str, str]  # a source line and its target line
 
@@ -79,6 +81,13 @@ class Survey:
     n_lines: int
     odd: dict[str, Found]
     languages: tuple[str, ...] = ()
+
+
+def groups_of(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of ``size`` items; the last one may be shorter."""
+    iterator = iter(items)
+    while group := list(itertools.islice(iterator, size)):
+        yield group
 
 
 def open_bytes(path: Path) -> io.BufferedReader:

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from minitransformer.config import ConfigError
 from minitransformer.data.pair_files import COLUMNS, ILLEGAL, languages_of, listing, log_other_regions, read_units
-from minitransformer.data.survey import N_NAMED, CorpusError, Found
+from minitransformer.data.survey import N_NAMED, CorpusError, Found, groups_of
 from minitransformer.data.tmx import language_of_variant, read_header, read_tmx
 from minitransformer.data.units import Unit, fits
 from minitransformer.extras.files.editing import coded, require_same_units
@@ -115,15 +115,9 @@ def units_with_text(
 
 @contextmanager
 def _groups_of(lines: Iterator[bytes], size: int) -> Iterator[Iterator[list[bytes]]]:
-    first = list(itertools.islice(lines, size))  # errors of the input occur before an output is opened
-
-    def groups() -> Iterator[list[bytes]]:
-        group = first
-        while group:
-            yield group
-            group = list(itertools.islice(lines, size))
-
-    yield groups()
+    groups = groups_of(lines, size)
+    first = list(itertools.islice(groups, 1))  # errors of the input occur before an output is opened
+    yield itertools.chain(first, groups)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ import errno
 import logging
 import socket
 from contextlib import suppress
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import uvicorn
@@ -16,8 +14,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from minitransformer.config import ConfigError
+from minitransformer.system.memory import resource
 
-resource: Any = import_module("resource") if find_spec("resource") else None  # None on Windows
 HEAD_SECONDS = 10.0  # time in which the head of a request must arrive
 STOP_SECONDS = 20  # time for the requests that are being answered when the server stops
 SILENT_SECONDS = 60  # least time between two log messages that connections cannot be accepted
