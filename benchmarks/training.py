@@ -27,7 +27,7 @@ from workload import WORKLOADS, Workload
 
 from autograd.malloc import keep_freed_memory
 from minitransformer.config import TrainingConfig
-from minitransformer.config.training import Precision
+from minitransformer.config.training import PrecisionChoice
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import allowed_cores, available_cores
@@ -58,7 +58,7 @@ def ours(
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
     n_threads = share_of_cores(allowed_cores(), world.allgather(allowed_cores()))
-    precision: Precision = "bfloat16" if bf16 else "float32"
+    precision: PrecisionChoice = "bfloat16" if bf16 else "float32"
     config = TrainingConfig(
         batch_tokens=workload.batch_tokens, n_micro_batches=max(2, world.size), warmup_steps=100, precision=precision
     )

@@ -3,9 +3,9 @@
 from minitransformer.config import presets
 from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig, LeafSymbols, TextNormalisation, TokenizerType
-from minitransformer.config.model import ModelConfig, Normalisation, NormPlacement, PositionLayout, Start, Tying
+from minitransformer.config.model import ModelConfig, Normalisation
 from minitransformer.config.run import RunConfig
-from minitransformer.config.training import MAX_MICRO_BATCHES, NoiseKind, Precision, PrecisionChoice, TrainingConfig
+from minitransformer.config.training import MAX_MICRO_BATCHES, NoiseKind, TrainingConfig
 
 __all__ = [
     "MAX_MICRO_BATCHES",
@@ -14,16 +14,10 @@ __all__ = [
     "LeafSymbols",
     "ModelConfig",
     "NoiseKind",
-    "NormPlacement",
     "Normalisation",
-    "PositionLayout",
-    "Precision",
-    "PrecisionChoice",
     "RunConfig",
-    "Start",
     "TextNormalisation",
     "TokenizerType",
     "TrainingConfig",
-    "Tying",
     "presets",
 ]

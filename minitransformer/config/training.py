@@ -9,7 +9,6 @@ from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, req
 from minitransformer.system.records import require_bounds, require_types
 from parallel.communicator import SentIn, SumOrder
 
-Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["automatic", "float32", "bfloat16"]
 NoiseKind = Literal["no_end_mark", "typos", "blanks", "title", "capitals"]
 SCHEDULES = ("paper", "linear", "cosine", "constant")

@@ -40,11 +40,11 @@ def _kinds(pair: AttendedPair) -> dict[str, Any]:
     kinds = {}
     for kind in get_args(Kind):
         queries, keys, weights = pair.of_kind(kind)
-        kinds[kind] = {"layers": len(weights), "queries": queries, "keys": keys, "weights": packed_weights(weights)}
+        kinds[kind] = {"layers": len(weights), "queries": queries, "keys": keys, "weights": _in_16_bits(weights)}
     return kinds
 
 
-def packed_weights(weights: FloatArray) -> str:
+def _in_16_bits(weights: FloatArray) -> str:
     """Encode weights in [0, 1] as base64 of little-endian 16-bit numbers, in C order."""
     steps = np.rint(np.clip(weights, 0, 1) * WEIGHT_STEPS).astype("<u2")
     return base64.b64encode(steps.tobytes()).decode("ascii")
