@@ -96,7 +96,7 @@ class WeightedPairs:
         return sum(round(weight * (end - first)) for weight, (first, end) in files)
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the pairs of some shards in an epoch; all copies of a pair have the same tokens."""
+        """Return the pairs drawn from these shards for an epoch; all copies of a pair have the same tokens."""
         drawn, n_before = [np.empty(0, np.int64)], 0
         for shard in shards:
             first, end = self._shard_bounds[shard]

@@ -56,7 +56,7 @@ def shard_files(directory: Path, split: str) -> list[str]:
 
 
 def remove_shards(directory: Path, split: str) -> None:
-    """Remove the files of a split."""
+    """Remove the shards that ``write_shard`` wrote for a split."""
     for name in shard_files(directory, split):
         (directory / name).unlink()
 
@@ -161,7 +161,7 @@ class TrainingPairs(Protocol):
         """Return the number of pairs of an epoch, which is the same in each epoch."""
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the pairs of some shards in an epoch."""
+        """Return the pairs of the shards with these numbers, with the tokens of this epoch (from 0)."""
 
 
 class TokenStore:
@@ -178,7 +178,7 @@ class TokenStore:
         return sum(self.shard_sizes)
 
     def read(self, shards: Sequence[int] | None = None, epoch: int = 0) -> Pairs:
-        """Return the pairs of some shards, by default of all; they are the same in each epoch."""
+        """Return the pairs of the shards with these numbers, by default of all; they are the same in each epoch."""
         key = tuple(range(len(self.shard_sizes)) if shards is None else shards)
         if key not in self._latest:
             self._latest.clear()

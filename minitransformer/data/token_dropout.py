@@ -78,7 +78,7 @@ class BpeDropout(_TokenDropout):
         ]
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the pairs of all shards in an epoch."""
+        """Return all pairs, with the segmentations that are drawn for this epoch; there is only one shard."""
         (source, source_lengths), (target, target_lengths) = (side.segmented(epoch) for side in self._text)
         return Pairs([(np.stack([source_lengths, target_lengths], axis=1), source, target)])
 
@@ -214,7 +214,7 @@ class WordDropout(_TokenDropout):
         self._probability = strength / (strength + counts)
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the pairs of all shards in an epoch."""
+        """Return all pairs, with the classes that are drawn for this epoch; there is only one shard."""
         words = self._sources
         stream = named_stream_id(self._seed, "word dropout").stream
         drawn = uniform(StreamId(self._seed, stream, epoch), (len(words),))

@@ -184,7 +184,7 @@ def exists(part: Path) -> bool:
 
 
 def pairs_of(part: Path) -> Iterator[Pair]:
-    """Yield the pairs of a part."""
+    """Yield the pairs of lines in the two files of a part."""
     return read_pairs(*files_of(part))
 
 

@@ -62,7 +62,7 @@ class LayerCache:
         return array
 
     def select(self, sentences: Array) -> None:
-        """Select these sentences, in this order."""
+        """Keep the keys and values of these sentences only, in this order."""
         self._arrays = [array[sentences] for array in self._arrays]
         self.n_slots = len(sentences)
 
@@ -115,7 +115,7 @@ class Memory:
         return self._masks[n_queries]
 
     def select(self, sentences: Array) -> None:
-        """Select these slots, in this order; their indices are on the model's device."""
+        """Keep these slots only, in this order; their indices are on the model's device."""
         for layer in self._arrays:
             layer[:] = [x.reshape(self.n_slots, -1, *x.shape[1:])[sentences].reshape(-1, *x.shape[1:]) for x in layer]
         self.n_slots, self.lengths, self._masks = len(sentences), self.lengths[sentences], {}

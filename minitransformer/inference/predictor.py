@@ -114,7 +114,7 @@ class ModelState:
         )
 
     def select(self, sentences: Array) -> None:
-        """Select these sentences, in this order; their indices are on the model's device."""
+        """Keep the states of these sentences only, in this order; their indices are on the model's device."""
         self.memory.select(sentences)
         for cache in self.caches:
             cache.select(sentences)
@@ -188,7 +188,7 @@ class Predictor:
         return mean_probability(model_log_p)
 
     def select(self, sentences: IntArray) -> Array:
-        """Select these sentences in all states, and return their indices on the device."""
+        """Keep only these sentences in all states, in this order; return their indices on the device."""
         on_device = to_device(sentences, self.device)
         for state in self.states:
             state.select(on_device)

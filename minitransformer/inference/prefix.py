@@ -97,7 +97,7 @@ class Prefixer:
         return [i for i in self.tokenizer.encode_target([text])[0] if i not in NEVER_GENERATED]
 
     def decoded(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
+        """Return the target text of token ids."""
         return self.tokenizer.decode_target([ids])[0]
 
     @cached_property

@@ -69,7 +69,7 @@ class NoisyPairs:
         return len(self._store)
 
     def read(self, shards: Sequence[int], epoch: int) -> Pairs:
-        """Return the pairs of some shards in an epoch."""
+        """Return the pairs of the shards with these numbers, with the noise that is drawn for this epoch."""
         plain, first = self._read_plain(shards), shards[0]
         streams = {kind: named_stream_id(self._seed, f"noise: {kind}").stream for kind in self._shares}
         kinds = {

@@ -32,7 +32,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one request."""
+    """The greatest sizes that a request may have."""
 
     characters: int
     """Greatest number of characters in all texts together."""
@@ -190,7 +190,7 @@ def _copied(translation: Translation) -> list[list[int]]:
 
 
 def detection_fields(detection: Detection) -> dict[str, Any]:
-    """Return a detection as answers have it."""
+    """Return the fields that an answer has for a detection of the language."""
     return {"confidence": detection.confidence, "language": detection.language.code}
 
 
