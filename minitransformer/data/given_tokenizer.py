@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def require_tags(tokenizer: Tokenizer, config: DataConfig, corpus: Corpus) -> No
         )
     if config.tags or not tokenizer.languages:
         return
-    if not any(LANGUAGE_CODE.match(source) for source, _ in itertools.islice(corpus.train(), _FIRST_LINES)):
+    if not any(LANGUAGE_CODE.match(source) for source, _ in islice(corpus.train(), _FIRST_LINES)):
         _log.warning(
             f"sources of the given tokenizer begin with a tag, such as {language_code(tokenizer.languages[0])}, but"
             " this text has none: set data.tags to the target language of each file"

@@ -313,14 +313,14 @@ def _better_weights(
     weights = load_model_files(directory)[1]
     if best[0] not in ("loss", "perplexity"):
         return weights
-    of_average = validation.greedy(model, callback).score
+    average_score = validation.greedy(model, callback).score
     model.set_weights(weights)
     score = validation.greedy(model, callback).score
-    if score.value >= of_average.value:
+    if score.value >= average_score.value:
         return weights
     _log.info(
         f"the best model has the better {best[0]} ({best[1]:.4f}; average: {average[1]:.4f}) but the worse greedy"
-        f" {score.name} ({score.value:.2f}; average: {of_average.value:.2f})"
+        f" {score.name} ({score.value:.2f}; average: {average_score.value:.2f})"
     )
     return None
 
