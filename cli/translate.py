@@ -233,7 +233,7 @@ def main() -> int:
 
 def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Translate from ``source`` to ``target``, or between the files that the options name."""
-    remedy = 'to translate a file, give "< {file}" or "--input {file}"'
+    remedy = 'to translate a file, give "< {file}" or "--input {file}"; for one more model, "--run {file}"'
     options = parse_options(TranslateOptions, DESCRIPTION, arguments, remedy)
     options.check()
     with references_only(when=options.kernels == "reference"):

@@ -36,7 +36,7 @@ REFUSED = {  # RUN is a trained run
     "entry xyz": "^error: unknown command 'xyz'; known here: train, translate, serve, score",
     "entry --print-completion ksh": "^error: --print-completion: name the shell after it: bash, zsh, fish\n",
     "entry --print-completion": "^error: --print-completion: name the shell after it: bash, zsh, fish\n",
-    "translate --beam 1 a.en b.en": 'a.en: it follows no option; to .*"< a.en" or "--input a.en"',
+    "translate --run runs/a runs/b": 'runs/b: .*"< runs/b" or "--input runs/b"; for one more model, "--run runs/b"',
     "train --training.seed 1 a.en": 'a.en: it follows no option; to .*"--config a.en"',
     "parse --beam 1 a.en": 'a.en: it follows no option; to .*"< a.en"; .* "--treebank a.en"',
     "average runs/x": 'runs/x: it follows no option; to average a run, give "--run runs/x"',
