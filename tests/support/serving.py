@@ -57,6 +57,7 @@ def small_translator() -> Translator:
 class WordTokenizer:
     """A tokenizer that knows all characters; a word is a token."""
 
+    languages = ()
     spells_no_words = True
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
