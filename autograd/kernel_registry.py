@@ -71,7 +71,7 @@ class Kernels(Generic[Implementation]):
         return register
 
     def may_run(self, device: Device, *dtypes: str) -> bool:
-        """Return whether kernels for arrays on ``device`` may run in this context, for each of these dtypes."""
+        """Return whether ``device`` has kernels, which may run in this context, and none is wrong in ``dtypes``."""
         kernels = [kernel for kernel in self.kernels if kernel.device == device and not _references_only.get()]
         return bool(kernels) and all(kernel.wrong_in.isdisjoint(dtypes) for kernel in kernels)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +19,7 @@ from minitransformer.config.data import require_language
 from minitransformer.data.languages import without_region
 from minitransformer.data.pair_files import languages_of, read_pair_file
 from minitransformer.data.sentences import SentenceSplitter
+from minitransformer.data.survey import CorpusError
 from minitransformer.data.units import fits
 from minitransformer.extras.files.documents import is_document, output_endings, read_document
 from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
@@ -243,16 +244,11 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
 
 def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> None:
     search, sampling = options.search, options.sampling
-    languages = languages_between(options.input, options.output, options.languages) if options.input else None
-    require_target(languages or options.languages, options.to_language)
+    require_target(options.languages, options.to_language)
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
-    ours = languages_of_model(options, translator)
-    if options.languages is None:
-        languages = languages_of_file(languages, ours)
-    elif ours and languages_of_file(options.languages, ours) != options.languages:
-        say(f"warning: --languages {' '.join(options.languages)}: the model translates from {' to '.join(ours)}")
+    languages = languages_of_input(options, languages_of_model(options, translator))
     translation = LineTranslator(
         TextTranslator(translator, search, options.road(translator), sampling, options.threads),
         LineFormat(options.n_best, options.alignments),
@@ -283,23 +279,43 @@ def require_target(languages: Languages | None, to_language: str | None) -> None
 
 
 def languages_of_model(options: TranslateOptions, translator: Translator) -> Languages | None:
-    """Return the languages between which the model translates; None if one is unknown."""
+    """Return the languages between which the model translates; None if one is unknown, or named in three letters."""
     profile = translator.profile
     target = options.to_language if profile.targets else profile.target
-    is_known = profile.source and target and (profile.targets or not translator.tokenizer.languages)
-    return (str(profile.source), str(target)) if is_known else None
+    is_one = profile.targets or not translator.tokenizer.languages
+    if is_one and profile.source and target and {len(without_region(code)) for code in (profile.source, target)} == {2}:
+        return profile.source, target
+    return None
 
 
-def languages_of_file(named: Languages | None, ours: Languages | None) -> Languages | None:
-    """Return the languages that a file names, if they fit the model's, or these are unknown; else the model's."""
-    return named if ours is None or (named and all(map(fits, named, ours))) else ours
+def languages_of_input(options: TranslateOptions, ours: Languages | None) -> Languages | None:
+    """Return the languages of the input that the options name, or else those of the model, or of the file.
+
+    Warn if the options name others than the model's.
+    """
+    if ours is None or options.languages:
+        languages = languages_between(options.input, options.output, options.languages) if options.input else None
+        if options.languages is None:
+            require_target(languages, options.to_language)
+        elif ours and not all(map(fits, options.languages, ours)):
+            say(f"warning: --languages {' '.join(options.languages)}: the model translates from {' to '.join(ours)}")
+        return languages
+    return ours if options.input is None else languages_of_file(options.input, ours)
+
+
+def languages_of_file(path: Path, ours: Languages) -> Languages:
+    """Return the languages of the model, with the regions that a file of two languages names."""
+    with suppress(CorpusError):  # the file names one language, or more than two
+        if has_both_sides(path) and all(map(fits, named := languages_of(path), ours)):
+            return named
+    return ours
 
 
 def read_terms(path: Path, ours: Languages | None) -> Terms:
     """Read a file of terms.  Raises: ConfigError for a wrong term or another kind of file; CorpusError."""
     if not has_both_sides(path):
         raise ConfigError(f"--terms {path}: name it .tsv if each line has a source term, a tab and a target term")
-    terms = dict(read_pair_file(path, languages_of_file(languages_of(path), ours) or ()))
+    terms = dict(read_pair_file(path, languages_of_file(path, ours) if ours else languages_of(path)))
     if not terms:
         raise ConfigError(f"--terms {path}: has no term from {' to '.join(ours or ())}")
     return Terms(terms)

@@ -72,12 +72,11 @@ class FlatText:
 def without_codes(parts: Parts, *, keep_words: bool) -> FlatText:
     """Take the codes out of parts; with ``keep_words``, placeholders stay as the words that a model reads."""
     text, codes, blanks = "", list[tuple[Code, int]](), set[int]()
-    last_text = max((i for i, part in enumerate(parts) if isinstance(part, str) and part.strip()), default=-1)
+    read = [part if isinstance(part, str) else part.word if keep_words else "" for part in parts]
+    last_text = max((i for i, words in enumerate(read) if words.strip()), default=-1)
     for i, part in enumerate(parts):
-        if isinstance(part, str):
-            text += part
-        elif keep_words and part.word:
-            text += part.word
+        if read[i] or isinstance(part, str):
+            text += read[i]
         else:
             codes.append((part, len(text)))
             if part.is_break and i < last_text and text.strip():

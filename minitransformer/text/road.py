@@ -236,7 +236,8 @@ class Road:
         n_lines = 1 + sum("\n" in plain_text(sentence.parts) for sentence in worded[:-1])
         notes = []
         codes = [] if self.to_language else [f"{language_code(language)} " for language in self.tokenizer.languages]
-        if codes and worded and worded[0].code not in codes:
+        read = [sentence for sentence in sentences if has_letters(sentence.parts)]
+        if codes and read and read[0].code not in codes:
             message = "the model translates to several languages, and the text begins with the code of none"
             notes.append(Note("language", message, f"{codes[0]}…", True))
         if len(worded) > n_lines:

@@ -366,6 +366,10 @@ def test_files_are_translated_between_the_languages_of_the_model(
         return output.read_text()
 
     assert into("a.jsonl", '{"translation": {"de": "zwei drei", "en": "one two"}}\n') == expected
+    assert into("a.jsonl", '{"translation": {"de": "zwei drei", "en": "one two", "fr": "deux"}}\n') == expected
+    for name, content in (("h.txt", "one two\n"), ("h.tsv", "one two\tzwei\n")):
+        translated(trained, b"", "--input", written(tmp_path / name, content), "--output", f"{tmp_path}/{name}.tmx")
+        assert list(read_pair_file(tmp_path / f"{name}.tmx", ("en", "de"))) == [("one two", expected.strip())], name
     for names in (("de", "en"), ("en", "fr")):
         (tmp_path / "b.tmx").write_bytes(opening(names[0]) + unit_of(names, ("one two", "one two")) + CLOSING)
         translated(trained, b"", "--input", f"{tmp_path}/b.tmx", "--output", f"{tmp_path}/c.tmx")

@@ -152,7 +152,7 @@ CASES: dict[str, tuple[tuple[str, ...], Cases]] = {  # the dtypes in which a ker
     "add": (IN_16_BITS, _rows(lambda x, n, d: (x(n, d), x(n, d)), 32, [(63,)])),
     "add_norm": (ALL, _rows(
         lambda x, n, d: (x(n, d), x(n, d), x.float32(d), x.float32(d)), 32, NORMS, **DROPOUT)),
-    "append_to_cache": (("float32", "float16"), _caches),
+    "append_to_cache": (ALL, _caches),
     "attention": (ALL, _attention),
     "clip": (FLOAT32, _rows(
         lambda x, n: (np.square(x(n).astype(float)), np.array(7.0), SCALARS), 0.25, max_norm=0.01)),
