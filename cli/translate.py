@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,10 +19,15 @@ from minitransformer.config.data import require_language
 from minitransformer.data.languages import without_region
 from minitransformer.data.pair_files import languages_of, read_pair_file
 from minitransformer.data.sentences import SentenceSplitter
-from minitransformer.data.survey import CorpusError
 from minitransformer.data.units import fits
 from minitransformer.extras.files.documents import is_document, output_endings, read_document
-from minitransformer.extras.files.memories import Languages, MemoryTranslator, groups_of_input, languages_between
+from minitransformer.extras.files.memories import (
+    Languages,
+    MemoryTranslator,
+    groups_of_input,
+    languages_between,
+    languages_of_file,
+)
 from minitransformer.extras.files.notes import NoteLog
 from minitransformer.extras.files.resumable import translate_file
 from minitransformer.extras.files.resumable_document import translate_document
@@ -222,7 +227,7 @@ class TranslateOptions:
             profile = dataclasses.replace(profile, source=language, sentences=1)
         elif self.languages and profile.source is None:
             profile = dataclasses.replace(profile, source=self.languages[0], target=self.languages[1])
-        terms = None if self.terms is None else read_terms(self.terms, languages_of_model(self, translator))
+        terms = None if self.terms is None else read_terms(self.terms, languages_of_model(translator, self.to_language))
         is_alone = self.as_is or given(self, ALONE)
         return Road(translator.tokenizer, profile, STEPS if is_alone else self.skip, terms, self.to_language)
 
@@ -248,7 +253,7 @@ def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> N
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = load_translator(*runs, device=options.device, weights=options.weights)
-    languages = languages_of_input(options, languages_of_model(options, translator))
+    languages = languages_of_input(options, languages_of_model(translator, options.to_language))
     translation = LineTranslator(
         TextTranslator(translator, search, options.road(translator), sampling, options.threads),
         LineFormat(options.n_best, options.alignments),
@@ -278,46 +283,33 @@ def require_target(languages: Languages | None, to_language: str | None) -> None
         )
 
 
-def languages_of_model(options: TranslateOptions, translator: Translator) -> Languages | None:
-    """Return the languages between which the model translates; None if one is unknown, or named in three letters."""
+def languages_of_model(translator: Translator, to_language: str | None) -> Languages | None:
+    """Return the languages between which a model translates; None if one is not known by a code of two letters."""
     profile = translator.profile
-    target = options.to_language if profile.targets else profile.target
-    is_one = profile.targets or not translator.tokenizer.languages
-    if is_one and profile.source and target and {len(without_region(code)) for code in (profile.source, target)} == {2}:
-        return profile.source, target
-    return None
+    target = to_language if profile.targets else None if translator.tokenizer.languages else profile.target
+    is_known = profile.source and target and len(without_region(profile.source)) == len(without_region(target)) == 2
+    return (str(profile.source), str(target)) if is_known else None
 
 
-def languages_of_input(options: TranslateOptions, ours: Languages | None) -> Languages | None:
-    """Return the languages of the input that the options name, or else those of the model, or of the file.
-
-    Warn if the options name others than the model's.
-    """
-    if ours is None or options.languages:
-        languages = languages_between(options.input, options.output, options.languages) if options.input else None
-        if options.languages is None:
-            require_target(languages, options.to_language)
-        elif ours and not all(map(fits, options.languages, ours)):
-            say(f"warning: --languages {' '.join(options.languages)}: the model translates from {' to '.join(ours)}")
-        return languages
-    return ours if options.input is None else languages_of_file(options.input, ours)
+def languages_of_input(options: TranslateOptions, model_languages: Languages | None) -> Languages | None:
+    """Return the languages of the input; warn if the options name others than the model's."""
+    named = options.languages
+    if named and model_languages and not all(map(fits, named, model_languages)):
+        say(f"warning: --languages {' '.join(named)}: the model translates from {' to '.join(model_languages)}")
+    languages = languages_between(options.input, options.output, named, model_languages) if options.input else None
+    if model_languages is None:
+        require_target(languages, options.to_language)
+    return languages
 
 
-def languages_of_file(path: Path, ours: Languages) -> Languages:
-    """Return the languages of the model, with the regions that a file of two languages names."""
-    with suppress(CorpusError):  # the file names one language, or more than two
-        if has_both_sides(path) and all(map(fits, named := languages_of(path), ours)):
-            return named
-    return ours
-
-
-def read_terms(path: Path, ours: Languages | None) -> Terms:
+def read_terms(path: Path, model_languages: Languages | None) -> Terms:
     """Read a file of terms.  Raises: ConfigError for a wrong term or another kind of file; CorpusError."""
     if not has_both_sides(path):
         raise ConfigError(f"--terms {path}: name it .tsv if each line has a source term, a tab and a target term")
-    terms = dict(read_pair_file(path, languages_of_file(path, ours) if ours else languages_of(path)))
+    languages = languages_of_file(path, model_languages) if model_languages else languages_of(path)
+    terms = dict(read_pair_file(path, languages))
     if not terms:
-        raise ConfigError(f"--terms {path}: has no term from {' to '.join(ours or ())}")
+        raise ConfigError(f"--terms {path}: has no term from {' to '.join(languages)}")
     return Terms(terms)
 
 

@@ -36,7 +36,7 @@ def require_choices(part: str, config: Any, choices: Mapping[str, Any]) -> None:
 
 
 def unexpected_settings(part: str, config: Any, expected: Mapping[str, Any]) -> list[str]:
-    """Return for each setting of a part of the configuration with another value than expected a text for messages."""
+    """Return a text for each setting of a part of the configuration that has another value than expected."""
     return [
         f"{part}.{name}: expected {value!r}, got {got!r}"
         for name, value in expected.items()

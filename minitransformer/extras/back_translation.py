@@ -151,11 +151,12 @@ def _check_direction(languages: dict[str, str | None], back: BackTranslation) ->
         raise ConfigError(
             f"{swapped[0]}: has text in {source}, by its ending; back_translate needs text in the target language"
         )
-    theirs = TextProfile() if back.run is None else TextProfile.load(back.run)
+    if back.run is None:
+        return
+    theirs = TextProfile.load(back.run)
     written = theirs.targets or (theirs.target,)
-    if theirs.targets or (
-        None not in (source, target, theirs.source, *written) and theirs.languages != (target, source)
-    ):
+    is_known = None not in (source, target, theirs.source, theirs.target)
+    if theirs.targets or (is_known and theirs.languages != (target, source)):
         raise ConfigError(
             f"{back.run}: translates from {theirs.source} to {' and '.join(map(str, written))}; back_translate needs a"
             f" model from {target} to {source} alone"

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,8 +18,10 @@ import pytest
 from number_words import NUMBERS
 from small_run import Trained, changed, contents, translated, written
 
+from cli.translate import languages_of_model
 from minitransformer.config import ConfigError
 from minitransformer.data.pair_files import read_pair_file
+from minitransformer.data.profile import TextProfile
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.extras.files import resumable
 from minitransformer.extras.files.memories import CLOSING, MemoryTranslator, opening, unit_of
@@ -389,6 +392,22 @@ def test_files_are_translated_between_the_languages_of_the_model(
     assert "--languages" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("profile", "codes", "to_language", "expected"),
+    [
+        (TextProfile("en", "pt_BR"), (), None, ("en", "pt_BR")), (TextProfile("en", None), (), None, None),
+        (TextProfile("en", targets=("de", "fr")), ("de", "fr"), "fr", ("en", "fr")),
+        (TextProfile("roa", "en"), (), None, None),  # a group of languages, of a converted model
+        (TextProfile("en", "mul"), ("deu", "fra"), "fra", None),
+    ],
+)  # fmt: skip
+def test_the_languages_of_a_model_decide_only_if_both_are_known(
+    profile: TextProfile, codes: tuple[str, ...], to_language: str | None, expected: tuple[str, str] | None
+) -> None:
+    translator: Any = SimpleNamespace(profile=profile, tokenizer=SimpleNamespace(languages=codes))
+    assert languages_of_model(translator, to_language) == expected
+
+
 def test_terms_are_read_in_the_direction_of_the_model(trained: Trained, tmp_path: Path) -> None:
     rows = {
         "a.tsv": "two\tZWO\n",
@@ -399,7 +418,7 @@ def test_terms_are_read_in_the_direction_of_the_model(trained: Trained, tmp_path
     first, second, french, text = (written(tmp_path / name, content) for name, content in rows.items())
     for path in (first, second):
         assert b"ZWO" in translated(trained, b"one two\n", "--terms", path), path
-    with pytest.raises(ConfigError, match=r"--terms .*c\.jsonl: has no term from en to de"):
+    with pytest.raises(ConfigError, match=r"--terms .*c\.jsonl: has no term from en to de$"):
         translated(trained, b"one two\n", "--terms", french)
     with pytest.raises(ConfigError, match=r"--terms .*d\.txt: name it \.tsv if each line has a source term, a tab"):
         translated(trained, b"one two\n", "--terms", text)

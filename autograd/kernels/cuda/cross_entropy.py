@@ -19,8 +19,6 @@ from autograd.tensor import Backward, Gradient
 
 SOURCE = "cross_entropy.cu"
 THREADS = 512
-
-
 PASSES = ("cross_entropy", "scaled")
 
 

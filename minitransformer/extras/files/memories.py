@@ -8,7 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,19 +36,32 @@ Languages = tuple[str, str]
 _log = logging.getLogger(__name__)
 
 
-def languages_between(source: Path, output: Path | None, named: Languages | None) -> Languages | None:
-    """Return the languages of a translation: ``named``, or else the languages of ``source`` if it has two languages.
+def languages_between(
+    source: Path, output: Path | None, named: Languages | None, model_languages: Languages | None
+) -> Languages | None:
+    """Return the languages of a translation: ``named``, or else those of the model, or else those of ``source``.
 
-    The result is None if ``named`` is None, and ``source`` is a text file.
+    Those of the model have the regions that ``source`` names.  The result is None if the languages have no name, and
+    ``source`` is a text file.
     Raises: ConfigError if ``output`` is a translation memory, but no languages are found; CorpusError as
     ``languages_of`` does.
     """
-    found = languages_of(source) if named is None and has_both_sides(source) else named
+    if found := named or model_languages:
+        return found if named else languages_of_file(source, found)
+    found = languages_of(source) if has_both_sides(source) else None
     if output is None or not is_memory(output):
         return found
     if found in (None, COLUMNS):
         raise ConfigError(f"{output}: a translation memory names its languages; set languages, for example en de")
     return found
+
+
+def languages_of_file(path: Path, model_languages: Languages) -> Languages:
+    """Return the languages of a model, with the regions that a file of two languages names."""
+    with suppress(CorpusError):  # the file names one language, or more than two
+        if has_both_sides(path) and all(map(fits, named := languages_of(path), model_languages)):
+            return named
+    return model_languages
 
 
 def groups_of_input(

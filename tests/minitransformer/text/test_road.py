@@ -97,7 +97,7 @@ def test_each_sentence_has_the_language_code_of_its_text() -> None:
 
 @pytest.mark.parametrize(("text", "kinds"), [
     ("One cat. Two cats.", ["language!", "sentences"]), (">>fr<< One cat.", ["language!"]), (">>fra<< One cat.", []),
-    ("", []),
+    ("", []), ("12.5", []),
 ])  # fmt: skip
 def test_a_text_without_the_code_of_one_of_the_models_languages_is_noted(text: str, kinds: list[str]) -> None:
     """A model of OPUS-MT, for example, would choose a language itself, or read ``>>fr<<`` as characters."""
@@ -143,7 +143,7 @@ def test_capitals_follow_the_rules_of_both_languages() -> None:
     ("@anna is", "@", "anna is", "@anna IS"), ("3 < 5 dogs", "<", "3 5 dogs", "3 < 5 DOGS"),
     ("a dog 😀", "😀", "a dog", "A DOG 😀"), ("see Łódź now", "Łóź", "see now", "SEE Łódź NOW"),
     ("a 👩\u200d👧 b", "👩👧", "a b", "A 👩\u200d👧 B"), ("have {0} dogs", "{}", "have 0 dogs", "HAVE {0} DOGS"),
-    ("a\xa0dog", "\xa0", "a dog", "A DOG"),
+    ("a\xa0dog", "\xa0", "a dog", "A DOG"), ("see\xa0{0}", "\xa0", "see {0}", "SEE {0}"),
 ])  # fmt: skip
 def test_unknown_characters_are_copied_where_they_stood(text: str, unknown: str, read: str, expected: str) -> None:
     spy = Spy(anna="anna")
