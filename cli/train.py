@@ -17,8 +17,13 @@ from cli.run_options import RunStart, parse_run_options
 from cli.validation_command import ValidationCommand
 from minitransformer.config import RunConfig
 from minitransformer.config.checks import imported_class
-from minitransformer.extras.back_translation import BackSearch, BackTranslation, train_back_translated
-from minitransformer.extras.diversification import train_diversified
+from minitransformer.extras.back_translation import (
+    BackSearch,
+    BackTranslation,
+    train_back_translated,
+    write_target_text,
+)
+from minitransformer.extras.diversification import check_diversified, train_diversified
 from minitransformer.extras.doctor.check import verify_resume
 from minitransformer.extras.report.run_page import ReportPage
 from minitransformer.extras.report.tensorboard import TensorBoard
@@ -109,7 +114,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
         verify_resume(options, world, options.verify_resume)
         return 0
     if options.dry_run:
-        try_to_open(options, world, measured=any(each.measures for each in _own_callbacks(options)))
+        _try_to_begin(options, world)
         bar.print("the training can begin: give the same command without --dry-run")
         return 0
 
@@ -133,6 +138,15 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     own = options.model.implementation
     bar.print(f"done: {f'load the model with its class, {own}, in Python' if own else command}")
     return 0
+
+
+def _try_to_begin(options: TrainOptions, world: Communicator) -> None:
+    """Do what comes before the first update, so that its errors are raised."""
+    if options.diversify:
+        check_diversified(options, options.diversify)
+    if options.back_translate:
+        write_target_text(options, options.back_translation, world)
+    try_to_open(options, world, measured=any(each.measures for each in _own_callbacks(options)))
 
 
 def _own_callbacks(options: TrainOptions) -> list[Callback]:

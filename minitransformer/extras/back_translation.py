@@ -87,9 +87,7 @@ def train_back_translated(config: RunConfig, back: BackTranslation, train: Train
         exceptions of ``train``.
     """
     text = config.run / "text"
-    _check(config)
-    is_made = call_on_rank_0(lambda: _write_target_text(config, back, text), world)
-    if not is_made:
+    if not write_target_text(config, back, world):
         backward = backward_run(config, config, text)
         if back.run is not None:
             backward = dataclasses.replace(backward, run=back.run)
@@ -101,6 +99,16 @@ def train_back_translated(config: RunConfig, back: BackTranslation, train: Train
     _log.info("back-translation, the last training: on the given pairs and the translations")
     weights = (*config.data.weights, 1.0) if config.data.weights else ()
     return train(on_text(config, config, text, [*given_parts(config.data), "made"], weights))
+
+
+def write_target_text(config: RunConfig, back: BackTranslation, world: Communicator) -> bool:
+    """Check the settings, prepare the given text, and write the lines in the target language.  All ranks must call it.
+
+    Returns: whether the pairs of these lines and their translations exist, too.
+    Raises: ConfigError for settings that contradict each other or an earlier call; CorpusError; CheckpointError.
+    """
+    _check(config)
+    return call_on_rank_0(lambda: _write_target_text(config, back, config.run / "text"), world)
 
 
 def _check(config: RunConfig) -> None:
@@ -116,10 +124,7 @@ def _check(config: RunConfig) -> None:
 
 
 def _write_target_text(config: RunConfig, back: BackTranslation, text: Path) -> bool:
-    """Prepare the given text; write it, and the lines to translate, if these files do not exist.
-
-    Returns: whether the pairs with their translations exist, too.
-    """
+    """Write the given text, and the lines to translate, if these files do not exist; see ``write_target_text``."""
     if back.run is not None and not exists(text / "made"):
         require_weights(model_directory(back.run))
     data = open_or_prepare(config)
@@ -164,24 +169,25 @@ def _check_direction(languages: dict[str, str | None], back: BackTranslation) ->
 
 
 def _check_settings(config: RunConfig, back: BackTranslation, text: Path) -> None:
-    """Write the settings from which the text is made.
+    """Write the settings from which the text is made.  If they changed, the lines to translate are removed.
 
-    Raises: ConfigError if an earlier call, which has written the lines to translate, had others.
+    Raises: ConfigError if lines were translated already, with other settings.
     """
     files = {name: fingerprint_of_file(path) for name in back.files if (path := config.data.raw / name).exists()}
     here: dict[str, Any] = {**dataclasses.asdict(back), "run": back.run and str(back.run), "files": list(back.files)}
     here |= {"seed": config.training.seed}
     there = read_object(text / SETTINGS_FILE)
-    if not _monolingual(text)[0].exists():
-        write_text(text / SETTINGS_FILE, json.dumps(here | {"fingerprints": files}, indent=2) + "\n")
-        return
     different = [name for name in here if there.get(name) != here[name]]
-    different += [name for name, its in files.items() if its != there["fingerprints"].get(name, its)]
-    if different:
+    different += [name for name, its in files.items() if its != there.get("fingerprints", {}).get(name, its)]
+    lines, translations = _monolingual(text)
+    if different and translations.exists():
         raise ConfigError(
-            f"{text}: was made with another {', '.join(different)} of back_translate; set it back, or set run to"
-            " another directory"
+            f"{text}: was made with other settings of back_translate: {', '.join(different)}; set them back, or set"
+            " run to another directory"
         )
+    if different or not lines.exists():
+        lines.unlink(missing_ok=True)
+        write_text(text / SETTINGS_FILE, json.dumps(here | {"fingerprints": files}, indent=2) + "\n")
 
 
 def _lines_to_translate(config: RunConfig, back: BackTranslation, data: PreparedData) -> Iterator[str]:

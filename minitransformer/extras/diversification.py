@@ -54,7 +54,7 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
     Raises: ConfigError at once for settings that a later training would refuse; the exceptions of ``train``.
     """
     text = config.run / "text"
-    _check(config, n_updates, text)
+    check_diversified(config, n_updates)
     first = dataclasses.replace(config, model=dataclasses.replace(config.model, alpha=None))
     forward = dataclasses.replace(first, run=config.run / "forward")
     _log.info("data diversification, training 1 of 3: from source to target")
@@ -74,8 +74,9 @@ def train_diversified(config: RunConfig, n_updates: int, train: Train, world: Co
     return train(with_changes(last, {"training": small_steps}))
 
 
-def _check(config: RunConfig, n_updates: int, text: Path) -> None:
+def check_diversified(config: RunConfig, n_updates: int) -> None:
     """Raise ConfigError if one of the three trainings would be refused, or would not use the diversified text."""
+    text = config.run / "text"
     require(n_updates > 0, "diversify", "a number of updates", n_updates)
     if config.data.task != "translation":
         raise ConfigError("diversify is set, but only a translation of text has another direction: leave it out")

@@ -108,7 +108,7 @@ def translate_text(
 ) -> None:
     """Translate a file, line by line, with the model of a run; after an interruption, continue at the last group.
 
-    Raises: ResumeError if the output was begun with another input, model or search.
+    Raises: ResumeError if the output was begun with other settings.
     """
     translator = load_translator(run.run, device=run.device, weights="float32")
     translate = TextTranslator(translator, search or SearchConfig(), translator.road(STEPS), sampling)

@@ -345,7 +345,7 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     assert list(read_pair_file(tmp_path / "out.tmx", ("en-US", "de-AT"))) == list(pairs)
     assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
     before = contents(tmp_path)
-    with pytest.raises(ResumeError, match="was begun with another languages"):
+    with pytest.raises(ResumeError, match="was begun with other settings: languages"):
         translated(trained, b"", *files, "--languages", "en", "de", "--resume")
     with pytest.raises(CorpusError, match="no unit has text in es; its languages are"):
         translated(trained, b"", *files[:3], str(tmp_path / "other.tmx"), "--languages", "es", "en")
@@ -482,13 +482,13 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, tmp
     options = [*again, "--sample", "--seed", "3", "--prefix", str(prefixes)]
     whole = resumed(trained, tmp_path, *options)
     assert resumed(trained, tmp_path, *options) == whole
-    its_model = 'model, or other weights ("float32" continues what a GPU began without TF32); choose another output'
+    its_model = 'model or weights ("float32" continues what a GPU began without TF32); choose another output'
     others = (["--seed", "4"], "sampling ("), ([*again, *again], its_model), (["--n-best", "1"], "n_best (")
     for other, name in (*others, (["--weights", "int8"], its_model)):
-        with pytest.raises(ResumeError, match=f"out: was begun with another {re.escape(name)}"):
+        with pytest.raises(ResumeError, match=f"out: was begun with other settings: {re.escape(name)}"):
             resumed(trained, tmp_path, *changed(options, *other))
     prefixes.write_text("y\n" * 4)
-    with pytest.raises(ResumeError, match="out: was begun with another prefix; choose another output, or remove this"):
+    with pytest.raises(ResumeError, match="out: was begun with other settings: prefix; choose another output, or"):
         resumed(trained, tmp_path, *options)
     assert (tmp_path / "out").read_bytes() == whole[0]
 
@@ -500,7 +500,7 @@ def test_files_are_taken_up_with_the_same_search_and_splitting_only(trained: Tra
     translated(trained, b"", *files, *split)
     polish, wider = ["--split-sentences", "pl"], [*split, "--beam", "3"]
     for other, name in (([], "split_sentences"), (polish, "split_sentences"), (wider, "beam")):
-        with pytest.raises(ResumeError, match=rf"out: was begun with another {name}\b"):
+        with pytest.raises(ResumeError, match=rf"out: was begun with other settings: {name}\b"):
             translated(trained, b"", *files, *other)
     with (tmp_path / "in").open("ab") as source:
         source.write(b"two. two.\n")

@@ -13,7 +13,7 @@ from minitransformer.system.errors import UserError
 from minitransformer.system.files import try_lock
 
 _BYTES_AT_ONCE = 1 << 20
-OTHER_MODEL = 'model, or other weights ("float32" continues what a GPU began without TF32)'
+OTHER_MODEL = 'model or weights ("float32" continues what a GPU began without TF32)'
 
 
 class ResumeError(UserError, RuntimeError):

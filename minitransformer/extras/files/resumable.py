@@ -176,7 +176,7 @@ class _Run:
             if there.get(name) != made_with.get(name)
         ]
         if different:
-            raise self.output.refusal(f"was begun with another {', '.join(different)}")
+            raise self.output.refusal(f"was begun with other settings: {', '.join(different)}")
         self._read_as_far_as(progress, lines, source)
         for file in self.files:
             file.remove_incomplete(progress.done)

@@ -40,8 +40,8 @@ def translate_document(
     """Translate the segments of a document, and write the document atomically to ``output``.
 
     With ``resume``, continue where an earlier call was interrupted.
-    Raises: ResumeError if the translation was interrupted and ``resume`` is false, or if it was begun with another
-    document, model or search.
+    Raises: ResumeError if the translation was interrupted and ``resume`` is false, or if it was begun with other
+    settings.
     """
     path, segments = segments_file(output), document.segments
     if path.exists() and not resume:
@@ -99,7 +99,7 @@ def _read(path: Path, facts: dict[str, Any], segments: Sequence[Parts]) -> Itera
         first, *rows = map(json.loads, complete.splitlines() or [b"{}"])
         if different := [name for name in facts | first if json.loads(json.dumps(facts)).get(name) != first.get(name)]:
             names = ", ".join(OTHER_MODEL if name == "model" else name for name in different)
-            raise ResumeError(f"{path}: was begun with another {names}; choose another output, or remove this file")
+            raise ResumeError(f"{path}: was begun with other settings: {names}; remove it, or choose another output")
         for row, segment in zip(rows, segments, strict=False):
             yield _from_json(row, segment)
     except (ValueError, KeyError, TypeError, IndexError) as error:

@@ -215,7 +215,7 @@ def test_an_interrupted_translation_goes_on_at_its_line(
     translate_text(backward, source, tmp_path / "disturbed", search, sampling)
     assert "going on after line 6" in caplog.text
     assert (tmp_path / "disturbed").read_bytes() == (tmp_path / "undisturbed").read_bytes()
-    with pytest.raises(ResumeError, match="was begun with another sampling"):
+    with pytest.raises(ResumeError, match="was begun with other settings: sampling"):
         translate_text(backward, source, tmp_path / "disturbed", search, Sampling(seed=8))
 
 
@@ -290,9 +290,9 @@ def test_what_contradicts_the_text_or_the_run_is_refused(config: RunConfig, fold
         ),
         (BACK, {"init_from": Path("other")}, ConfigError, "not from init_from: leave one out"),
         (BACK, {"run": config.run / "backward"}, ConfigError, "backward: holds a run without back_translate"),
-        (dataclasses.replace(BACK, search="beam"), {"run": tmp_path / "run"}, ConfigError, "with another search of"),
-        (dataclasses.replace(BACK, tag=False), {"run": tmp_path / "run"}, ConfigError, "with another tag of"),
-        (dataclasses.replace(BACK, files=("mono.de",)), {"run": tmp_path / "run"}, ConfigError, "another files of"),
+        (dataclasses.replace(BACK, search="beam"), {"run": tmp_path / "run"}, ConfigError, "back_translate: search;"),
+        (dataclasses.replace(BACK, tag=False), {"run": tmp_path / "run"}, ConfigError, "back_translate: tag;"),
+        (dataclasses.replace(BACK, files=("mono.de",)), {"run": tmp_path / "run"}, ConfigError, "translate: files;"),
         (wrong, {"run": new}, ConfigError, "translates from en to de; back_translate needs a model from de to en"),
         (
             dataclasses.replace(BACK, run=several),
@@ -316,8 +316,21 @@ def test_what_contradicts_the_text_or_the_run_is_refused(config: RunConfig, fold
     for path in folder.glob("*.*"):
         shutil.copy(path, tmp_path)
     (tmp_path / "mono.de").write_text("eins\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="was made with another mono.de of back_translate"):
+    with pytest.raises(ConfigError, match="was made with other settings of back_translate: mono.de;"):
         train_back_translated(changed_text, BACK, pytest.fail, WORLD)
+
+
+def test_a_dry_run_refuses_what_the_training_would(folder: Path) -> None:
+    """Its text may be of other files afterwards."""
+    words = [*words_in(folder, "dry"), "--dry-run"]
+    with pytest.raises(CorpusError, match="absent.de: not found"):
+        train_command([*words, "--back-translate", "absent.de"])
+    with pytest.raises(CheckpointError, match="there is no model here"):
+        train_command([*words, *OPTIONS, "--back-translate-run", str(folder)])
+    assert train_command([*words, "--back-translate", "more.de.gz"]) == 0
+    assert train_command([*words, *OPTIONS]) == 0
+    lines = (folder / "dry" / "text" / "monolingual-target").read_text(encoding="utf-8").splitlines()
+    assert set((folder / "mono.de").read_text(encoding="utf-8").splitlines()) & set(lines)
 
 
 def test_the_command_translates_back_as_its_options_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,14 @@ def test_what_would_be_in_vain_is_refused_at_the_start(config: RunConfig) -> Non
             train_diversified(dataclasses.replace(config, **change), n_updates, pytest.fail, WORLD)
 
 
+def test_a_dry_run_refuses_what_the_training_would(config: RunConfig, tmp_path: Path) -> None:
+    options = f"--run {tmp_path}/run --data.raw {config.data.raw} {SMALL_MODEL} --dry-run"
+    words = changed(options.split(), "--training.warmup-steps", "4")
+    with pytest.raises(ConfigError, match="diversify must be more updates than training.warmup_steps, 4"):
+        train_command([*words, "--diversify", "4"])
+    assert train_command([*words, "--diversify", "5"]) == 0
+
+
 def test_the_command_diversifies_with_the_updates_of_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr("cli.train.train_diversified", lambda config, n, train, world: called.append(n))

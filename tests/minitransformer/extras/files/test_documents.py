@@ -283,7 +283,7 @@ def test_an_interrupted_document_goes_on_after_its_last_group(tmp_path: Path, lo
         torn.write(b'{"parts": ["x')
     with pytest.raises(ResumeError, match="an interrupted translation; set resume to continue it, or remove"):
         translate(Shouting(), resume=False)
-    with pytest.raises(ResumeError, match="was begun with another beam; choose another output, or remove"):
+    with pytest.raises(ResumeError, match="was begun with other settings: beam; remove it, or choose another"):
         translate(Shouting(beam="2"), resume=True)
     with pytest.raises(
         ResumeError, match=r'another model, or other weights \("float32" continues what .*; choose another'
