@@ -285,9 +285,7 @@ def test_an_interrupted_document_goes_on_after_its_last_group(tmp_path: Path, lo
         translate(Shouting(), resume=False)
     with pytest.raises(ResumeError, match="was begun with other settings: beam; remove it, or choose another"):
         translate(Shouting(beam="2"), resume=True)
-    with pytest.raises(
-        ResumeError, match=r'another model, or other weights \("float32" continues what .*; choose another'
-    ):
+    with pytest.raises(ResumeError, match=r'model or weights \("float32" continues what .*; remove it, or choose another'):
         translate(Shouting(model="2"), resume=True)
     with pytest.raises(KeyboardInterrupt):
         translate(Shouting(1), resume=True)
