@@ -21,7 +21,7 @@ class ResumeError(UserError, RuntimeError):
 
 
 @contextmanager
-def _refusals_of(output: Path) -> Iterator[None]:
+def refusals_of(output: Path) -> Iterator[None]:
     """Turn an error of the file system within this context into a ResumeError that names ``output``."""
     try:
         yield
@@ -37,7 +37,7 @@ def open_output(output: Path) -> Iterator[BinaryIO]:
 
     Raises: ResumeError if the output cannot be opened, or if another process is writing to it.
     """
-    with _refusals_of(output):
+    with refusals_of(output):
         target = output.open("a+b")  # reads anywhere, writes at the end
         target.seek(0)
     try:
@@ -45,7 +45,7 @@ def open_output(output: Path) -> Iterator[BinaryIO]:
             raise ResumeError(f"{output}: another process is writing it; wait for it, or choose another output")
         yield target
     finally:
-        with _refusals_of(output):  # closing the file repeats a write that has failed
+        with refusals_of(output):  # closing the file repeats a write that has failed
             target.close()
 
 
@@ -99,7 +99,7 @@ class OutputFile:
 
     def truncate(self) -> None:
         """Remove all bytes after the complete bytes, such as the end of a complete file."""
-        with _refusals_of(self.path):
+        with refusals_of(self.path):
             self.target.truncate(self.n_bytes)
 
     def refusal(self, reason: str) -> ResumeError:
@@ -111,11 +111,11 @@ class OutputFile:
         return self.closing if self.n_bytes else self.opening + self.closing
 
     def _read(self, n_bytes: int) -> bytes:
-        with _refusals_of(self.path):
+        with refusals_of(self.path):
             return self.target.read(n_bytes)
 
     def _write(self, data: bytes) -> None:
-        with _refusals_of(self.path):
+        with refusals_of(self.path):
             self.target.write(data)
             self.target.flush()
             os.fsync(self.target.fileno())

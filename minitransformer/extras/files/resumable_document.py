@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.extras.files.documents import Document
-from minitransformer.extras.files.output_file import OTHER_MODEL, ResumeError
+from minitransformer.extras.files.output_file import OTHER_MODEL, ResumeError, refusals_of
 from minitransformer.extras.files.stream import LINES_AT_ONCE, LinesDone, LineTranslator
 from minitransformer.system.files import atomic_write
 from minitransformer.text.codes import Code, Parts, plain_text
@@ -80,7 +80,7 @@ def _append(path: Path, facts: dict[str, Any], rows: Iterator[tuple[Translation,
     """Append translated segments, and wait until they are on disk; a new file begins with the settings."""
     lines = [] if path.exists() else [facts]
     lines += [_as_json(translation, segment) for translation, segment in rows]
-    with path.open("ab") as stream:
+    with refusals_of(path), path.open("ab") as stream:
         stream.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         stream.flush()
         os.fsync(stream.fileno())
@@ -93,10 +93,13 @@ def _read(path: Path, facts: dict[str, Any], segments: Sequence[Parts]) -> Itera
     """
     content = path.read_bytes()
     complete = content[: content.rfind(b"\n") + 1]
+    if not complete:  # its first write has failed
+        path.unlink()
+        return
     if complete != content:
         os.truncate(path, len(complete))
     try:
-        first, *rows = map(json.loads, complete.splitlines() or [b"{}"])
+        first, *rows = map(json.loads, complete.splitlines())
         if different := [name for name in facts | first if json.loads(json.dumps(facts)).get(name) != first.get(name)]:
             names = ", ".join(OTHER_MODEL if name == "model" else name for name in different)
             raise ResumeError(f"{path}: was begun with other settings: {names}; remove it, or choose another output")

@@ -1,7 +1,9 @@
 """Documents of translators: units without a translation get one, with their codes; all else stays."""
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import polib
 import pytest
@@ -285,10 +287,30 @@ def test_an_interrupted_document_goes_on_after_its_last_group(tmp_path: Path, lo
         translate(Shouting(), resume=False)
     with pytest.raises(ResumeError, match="was begun with other settings: beam; remove it, or choose another"):
         translate(Shouting(beam="2"), resume=True)
-    with pytest.raises(ResumeError, match=r'model or weights \("float32" continues what .*; remove it, or choose another'):
+    with pytest.raises(
+        ResumeError, match=r'model or weights \("float32" continues what .*; remove it, or choose another'
+    ):
         translate(Shouting(model="2"), resume=True)
     with pytest.raises(KeyboardInterrupt):
         translate(Shouting(1), resume=True)
     translate(Shouting(1), resume=True)
     assert output.read_bytes() == whole
+    assert not segments_file(output).exists()
+
+
+def test_a_full_disk_names_the_file_and_the_same_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.xlf").write_text(MANY)
+    output = tmp_path / "out.xlf"
+
+    def translate() -> None:
+        document = read_document(tmp_path / "in.xlf", ("en", "de"))
+        translate_document(Shouting(), document, output, resume=True, segments_at_once=2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(ResumeError, match=r"segments\.jsonl: cannot be written \(.*No space.*; correct that"):
+            translate()
+    segments_file(output).write_bytes(segments_file(output).read_bytes()[:9])  # as much as there was room for
+    translate()
+    assert output.exists()
     assert not segments_file(output).exists()
