@@ -139,8 +139,12 @@ def train(
 def _opened(config: RunConfig, world: Communicator, *, measured: bool) -> Iterator[OpenRun]:
     """Open a run with its kernels, while its directory is locked; ``measured`` says that callbacks measure figures."""
     with references_only(when=config.kernels == "reference"), run_lock(config.run, world), collected_warnings(world):
-        _require_figures(config.training, measured=measured)
-        yield open_run(config, world)
+        try:
+            _require_figures(config.training, measured=measured)
+            yield open_run(config, world)
+        except KeyboardInterrupt:
+            _log.info("interrupted; the same run, started again, goes on from what is saved")
+            raise
 
 
 def try_to_open(config: RunConfig, world: Communicator, *, measured: bool) -> None:
@@ -215,11 +219,7 @@ def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) ->
     cost, averaged = _cost(run), run.trainer.validated_model() if run.config.training.ema else None
     with run.world.waiting_for_rank_0():
         if run.trainer.validation is not None:
-            try:
-                _evaluate(run, run.trainer.validation, callback, cost, averaged, always_average)
-            except KeyboardInterrupt:
-                _log.info("interrupted after the last update; the same run, started again, makes what is missing")
-                raise
+            _evaluate(run, run.trainer.validation, callback, cost, averaged, always_average)
 
 
 def _cost(run: OpenRun) -> Cost:

@@ -466,12 +466,19 @@ def test_a_training_that_diverged_is_no_success_and_chooses_no_alpha(tmp_path: P
     assert load_model_files(config.run)[0].alpha is None
 
 
-def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_next_start(finished_run: RunConfig, logged: list[str]) -> None:
+def test_ctrl_c_before_the_training_or_in_the_final_evaluation_says_how_to_go_on(
+    finished_run: RunConfig, logged: list[str]
+) -> None:
     (finished_run.run / "results.json").unlink()
+    told = "interrupted; the same run, started again, goes on from what is saved"
+    with mock.patch("minitransformer.training.run.open_run", side_effect=KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            train(finished_run, callbacks=[])
+        assert logged == [told]
     monitor = InterruptingValidation()
     with pytest.raises(KeyboardInterrupt):
-        finish(job_of(finished_run), monitor)
+        train(finished_run, callbacks=[monitor])
     assert monitor.seen[0][0] == 0 < monitor.seen[-1][0]
     assert not (finished_run.run / "results.json").exists()
-    assert logged[-1] == "interrupted after the last update; the same run, started again, makes what is missing"
+    assert logged[-1] == told
     assert train(finished_run, callbacks=[]).results["updates"] == finished_run.training.max_updates
