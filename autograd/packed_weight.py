@@ -19,7 +19,7 @@ class PackedWeight:
     Its columns lie in P panels:
 
     - float32: ``panels`` (P, I, 16);
-    - bfloat16: ``words`` (P, ⌈I/2⌉, 32) int32, two rows in a word;
+    - bfloat16: ``words`` (P, 16 ⌈I/32⌉, 32) int32, two rows in a word, zeros after the last;
     - int8: ``words`` (P, ⌈I/4⌉, 16) int32, four rows in a word, and ``scales`` (P·16,), one for each column.  A byte of
       a word is a level −127 … 127, plus 128.
     """

@@ -6,7 +6,7 @@ import numpy as np
 
 from autograd.array import Device, count_gpus, namespace_of_device, use_gpu
 from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
-from autograd.kernels.cpu.library import library
+from autograd.kernels.cpu.library import bfloat16_set, library
 from minitransformer.system.provenance import blas_libraries, processor
 from minitransformer.system.threads import allowed_cores
 from parallel.agreement import check_agreement, warn_of_differences
@@ -46,7 +46,8 @@ def require_same_kernels(device: Device, kernels: KernelChoice, world: Communica
         obstacle = library().obstacle
         obstacles = world.allgather(obstacle and obstacle.partition("\n")[0].rstrip(":"))
         reason = next((f"{obstacle}. " for obstacle in obstacles if obstacle), "")
-        check_agreement(world, {"kernel library": library().sha256[:10] or "none"}, START, reason + SAME_KERNELS)
+        facts = {"kernel library": library().sha256[:10] or "none", "products of bfloat16": bfloat16_set() or "none"}
+        check_agreement(world, facts, START, reason + SAME_KERNELS)
     facts = _gpu_and_library() if device == "cuda" else _processor_and_libraries()
     warn_of_differences(world, facts, "the last bits of the model depend on which rank computes what")
 

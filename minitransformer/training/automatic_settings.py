@@ -46,7 +46,7 @@ def why_no_bfloat16(device: Device, kernels: KernelChoice) -> str | None:
     if kernels == "reference":
         return 'the references compute in float32 (kernels is "reference")'
     if device == "cpu":  # bfloat16 was measured as faster only with these instructions
-        return None if bfloat16_set() == "AVX-512 BF16" else "it was not seen to be faster here than float32"
+        return None if bfloat16_set() in ("AVX-512 BF16", "AMX") else "it was not seen to be faster here than float32"
     try:
         dtype_named("bfloat16")
     except DeviceError as error:

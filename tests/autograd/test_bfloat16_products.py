@@ -25,7 +25,7 @@ from autograd.tensor import TapeError, gradient_array
 
 pytestmark = pytest.mark.skipif(not library().functions, reason="no C compiler")
 
-SIZES = st.sampled_from([1, 2, 3, 13, 14, 15, 31, 32, 33, 70, 130])  # around a tile and a panel
+SIZES = st.sampled_from([1, 2, 3, 13, 14, 15, 16, 17, 31, 32, 33, 70, 130])  # around a tile and a panel
 FAR = [(5, 700, 40), (700, 5, 40), (40, 40, 700), (1_100, 33, 2)]  # more than a block of rows, or of terms
 MAPS = ("product", "bias", "relu")
 

@@ -177,7 +177,7 @@ def test_without_a_library_the_references_run_a_line_says_why_and_nothing_is_kep
 @pytest.mark.parametrize("machine", ["x86_64", "arm64"])
 @pytest.mark.parametrize("refuses", [True, False])
 def test_the_kernels_are_for_this_processor_unless_the_compiler_refuses_that(
-    machine: str, refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: str, refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The option is that of the machine; the stand-in for a compiler does not pass it on."""
     native, log = "-march=native" if machine == "x86_64" else "-mcpu=native", tmp_path / "log"
@@ -191,6 +191,8 @@ def test_the_kernels_are_for_this_processor_unless_the_compiler_refuses_that(
     library = cpu.library()
     assert log.read_text().split() == [native]
     assert (library.obstacle, native in shlex.split(library.command)) == (None, not refuses)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * refuses
+    assert not refuses or "the kernels are compiled for any processor of this kind" in caplog.text
 
 
 def test_a_hung_compiler_ends_with_its_processes(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

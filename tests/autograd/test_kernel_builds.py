@@ -22,7 +22,9 @@ FILES = [
 ]  # fmt: skip
 FILES_OF_PRODUCTS = ["test_bfloat16_products.py", "test_packed_weight.py", "test_top_k.py"]
 SANITIZED = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+INTEL = "GenuineIntel" in Path("/proc/cpuinfo").read_text("utf-8") if Path("/proc/cpuinfo").exists() else False
 BUILDS = {  # options of the compiler, and the extensions of x86 that they allow, of those in SETS
+    "-mno-amx-bf16": {"sse2", "avx", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16"},
     "-mno-avx512bf16 -mno-avx512vnni": {"sse2", "avx", "avx2", "avx_vnni", "avx512f", "avx512bw"},
     "-mno-avx512f": {"sse2", "avx", "avx2", "avx_vnni"},
     "-march=x86-64-v3": {"sse2", "avx", "avx2"},
@@ -31,7 +33,7 @@ BUILDS = {  # options of the compiler, and the extensions of x86 that they allow
 }
 SETS = {  # extensions and the instructions that products use with them, the best first
     "float32": {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "sse2": "SSE2"},
-    "bfloat16": {"avx512_bf16": "AVX-512 BF16"},
+    "bfloat16": {"amx_bf16": "AMX", "avx512_bf16": None if INTEL else "AVX-512 BF16"},  # slow on Intel's processors
     "int8": {
         "avx512_vnni": "AVX-512 VNNI", "avx512bw": "AVX-512", "avx_vnni": "AVX-VNNI", "avx2": "AVX2",
         "avx": "plain C", "sse2": "SSE2",

@@ -1,14 +1,17 @@
 /* Matrix products in bfloat16 for training: packing of operands, and products fused with the steps that follow.
 
    Rows of a matrix (R, C) are R rows of words_of_row(C) words; a word holds two neighbours of a row.  Panels of a matrix
-   B (K, C) are ⌈C/PANEL⌉ panels of ⌈K/2⌉ rows of PANEL words; a word holds two neighbours of a column. */
+   B (K, C) are ⌈C/PANEL⌉ panels of pairs_of_panel(K) rows of PANEL words; a word holds two neighbours of a column.
+
+   A weight's gradient Xᵀ Y needs panels of both.  With AMX, those of X are transposed in steps of STEP_PAIRS rows: PANEL
+   rows of STEP_PAIRS words. */
 
 #include "bfloat16.h"
 #include "parallel.h"
 
 #define MOST_ROWS 224 /* of a block of the left matrix, which stays in the second-level cache */
 #define BLOCK (1 << 16) /* words of such a block */
-#define STEP 32 /* pairs whose rows stay in the first-level cache while all panels are packed */
+#define STEP (2 * STEP_PAIRS) /* pairs whose rows stay in the first-level cache while all panels are packed */
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -23,26 +26,34 @@ ALWAYS_INLINE void write_pairs(const half *restrict first, const half *restrict 
     for (int i = 0; i < PANEL; i++) out[2 * i] = first[i], out[2 * i + 1] = second[i];
 }
 
-/* Write the panels of B (terms, columns), given by its rows. */
-static void write_panels(const int32_t *restrict rows, int32_t *restrict out, int64_t terms, int64_t columns) {
-    const int64_t stride = 2 * words_of_row(columns), even = (columns + 1) / 2 * 2, pairs = (terms + 1) / 2;
+/* Transpose steps of a panel, for AMX. */
+static void transpose_steps(uint32_t *restrict panel, int64_t steps) {
+#if HAS_AMX
+    for (uint32_t step[STEP_PAIRS * PANEL]; steps > 0; steps--, panel += STEP_PAIRS * PANEL) {
+        memcpy(step, panel, sizeof step);
+        for (int half_panel = 0; half_panel < PANEL; half_panel += 16)
+            transpose_words(step + half_panel, PANEL, panel + half_panel * STEP_PAIRS);
+    }
+#else
+    (void)panel, (void)steps;
+#endif
+}
+
+/* Write the panels of B (terms, columns), given by its rows, which end with zeros; is_left: for the left factor of a
+   weight's gradient. */
+static void write_panels(const int32_t *restrict rows, int32_t *restrict out, int64_t terms, int64_t columns,
+                         int is_left) {
+    const int64_t stride = 2 * words_of_row(columns), pairs = pairs_of_panel(terms);
     const half zeros[PANEL] = {0};
     for (int64_t start = 0; start < pairs; start += STEP)
         for (int64_t c = 0; c < columns; c += PANEL) {
-            const int64_t count = smaller(PANEL, even - c);
-            half *to = (half *)(out + c * pairs + start * PANEL);
-            for (int64_t k = 2 * start; k < smaller(2 * (start + STEP), terms); k += 2, to += 2 * PANEL) {
+            uint32_t *panel = (uint32_t *)out + c * pairs + start * PANEL;
+            const int64_t n = smaller(STEP, pairs - start);
+            for (int64_t p = 0, k = 2 * start; p < n; p++, k += 2) {
                 const half *first = (const half *)rows + k * stride + c;
-                const half *second = k + 1 < terms ? first + stride : zeros;
-                if (count == PANEL) {
-                    write_pairs(first, second, to);
-                    continue;
-                }
-                half two[2][PANEL] = {{0}};
-                memcpy(two[0], first, sizeof(half) * (size_t)count);
-                memcpy(two[1], second, sizeof(half) * (size_t)count);
-                write_pairs(two[0], two[1], to);
+                write_pairs(k < terms ? first : zeros, k + 1 < terms ? first + stride : zeros, (half *)(panel + p * PANEL));
             }
+            if (is_left && has_tiles()) transpose_steps(panel, n / STEP_PAIRS);
         }
 }
 
@@ -52,7 +63,7 @@ typedef struct {
     int64_t terms, columns, transposed;
 } Packing;
 
-/* Pack one panel of W (terms, columns). */
+/* Pack one panel of W (terms, columns), but not the zeros at its end. */
 static void pack_columns(const Packing *a, int64_t c, uint32_t *restrict out) {
     const int64_t count = smaller(PANEL, a->columns - c);
     for (int64_t k = 0; k < a->terms; k += 2, out += PANEL) {
@@ -63,7 +74,7 @@ static void pack_columns(const Packing *a, int64_t c, uint32_t *restrict out) {
     }
 }
 
-/* Pack one panel of Wᵀ, where W is (columns, terms). */
+/* The same for Wᵀ, where W is (columns, terms). */
 static void pack_rows(const Packing *a, int64_t c, uint32_t *restrict out) {
     const int64_t count = smaller(PANEL, a->columns - c);
     for (int64_t k = 0; k < a->terms; k += 2 * STEP) {
@@ -77,8 +88,10 @@ static void pack_rows(const Packing *a, int64_t c, uint32_t *restrict out) {
 
 static void pack_part(const void *arguments, int64_t part) {
     const Packing *a = arguments;
-    uint32_t *out = a->panels + part * ((a->terms + 1) / 2) * PANEL;
+    const int64_t pairs = (a->terms + 1) / 2, stride = pairs_of_panel(a->terms);
+    uint32_t *out = a->panels + part * stride * PANEL;
     (a->transposed ? pack_rows : pack_columns)(a, part * PANEL, out);
+    memset(out + pairs * PANEL, 0, sizeof(uint32_t) * (size_t)((stride - pairs) * PANEL));
 }
 
 /* Write the panels of a weight W (terms, columns), or of its transpose, where W is (columns, terms). */
@@ -88,9 +101,32 @@ void bfloat16_pack(const float *restrict w, int32_t *restrict panels, int64_t te
     run_parts(pack_part, &arguments, (columns + PANEL - 1) / PANEL, threads);
 }
 
+#if HAS_AMX
+/* Set a panel of C (rows × PANEL) as multiply_pairs does, with AMX. */
+static void multiply_panel_in_tiles(Left a, int64_t rows, const uint32_t *restrict panel, int64_t pairs,
+                                    float *restrict c, int64_t c_row, int adds, const float *restrict bias) {
+    const int64_t steps = (pairs + STEP_PAIRS - 1) / STEP_PAIRS, step = STEP_PAIRS * a.pair;
+    if (bias)
+        for (int64_t row = 0; row < rows; row++) memcpy(c + row * c_row, bias, sizeof(float) * PANEL);
+    for (int64_t row = 0; row < rows; row += 32) {
+        const int64_t n = smaller(32, rows - row);
+        if (row == 0 || n < 32) shape_tiles(n);
+        const TileProduct product = {a.words + row * a.row, panel, a.row, step, PANEL, steps, c + row * c_row, c_row};
+        multiply_tiles(n, adds || bias, product);
+    }
+    TILE_RELEASE();
+}
+#endif
+
 /* Set a panel of C (rows × PANEL) as multiply_pairs does; the rows are divided evenly into tiles. */
 static void multiply_panel(Left a, int64_t rows, const uint32_t *restrict panel, int64_t pairs, float *restrict c,
                            int64_t c_row, int adds, const float *restrict bias) {
+#if HAS_AMX
+    if (has_tiles()) {
+        multiply_panel_in_tiles(a, rows, panel, pairs, c, c_row, adds, bias);
+        return;
+    }
+#endif
     const int64_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t start = 0; start == 0 || start < pairs; start += PAIRS, adds = 1, bias = 0) {
         const int64_t n = smaller(PAIRS, pairs - start);
@@ -142,7 +178,7 @@ static void for_each_piece(Factors f, int64_t first, int64_t last, Use use, cons
     for (int64_t row = 0; row < f.rows; row += block)
         for (int64_t column = 0; column < f.columns; column += PANEL) {
             const Left left = {(const uint32_t *)f.a + row * stride + first, stride, 1};
-            const uint32_t *panel = (const uint32_t *)f.panels + column * ((f.terms + 1) / 2) + first * PANEL;
+            const uint32_t *panel = (const uint32_t *)f.panels + column * pairs_of_panel(f.terms) + first * PANEL;
             const int64_t own_rows = smaller(block, f.rows - row), own_columns = smaller(PANEL, f.columns - column);
             const Piece piece = {left, panel, n, row, own_rows, column, own_columns};
             use(arguments, &piece);
@@ -249,13 +285,13 @@ void bfloat16_relu_backward(const float *restrict x, int32_t *restrict a, const 
 typedef struct {
     const uint32_t *x, *y;
     float *c;
-    int64_t pairs, rows, columns, first, last;
+    int64_t pairs, rows, columns, first, last; /* pairs of a panel */
     int adds;
 } WeightGradient;
 
 /* Write the piece of C = Xᵀ Y for one panel of X and one of Y, or add it if adds; sum over pairs first … last − 1. */
 static void multiply_panels(const WeightGradient *a, int64_t row, int64_t column) {
-    const Left left = {a->x + row * a->pairs + a->first * PANEL, 1, PANEL};
+    const Left left = {a->x + row * a->pairs + a->first * PANEL, has_tiles() ? STEP_PAIRS : 1, PANEL};
     const uint32_t *right = a->y + column * a->pairs + a->first * PANEL;
     const int64_t rows = smaller(PANEL, a->rows - row), columns = smaller(PANEL, a->columns - column);
     float *c = a->c + row * a->columns + column, z[PANEL][PANEL];
@@ -274,12 +310,12 @@ void bfloat16_weight_gradient(const int32_t *restrict x, int32_t *restrict x_pan
                               const int32_t *restrict y, int32_t *restrict y_panels, float *restrict c, int64_t terms,
                               int64_t rows, int64_t columns, int64_t adds) {
     const int64_t pairs = (terms + 1) / 2, step = 2 * PAIRS, block = BLOCK / step / PANEL * PANEL;
-    if (!is_packed) write_panels(x, x_panels, terms, rows);
-    write_panels(y, y_panels, terms, columns);
+    if (!is_packed) write_panels(x, x_panels, terms, rows, 1);
+    write_panels(y, y_panels, terms, columns, 0);
     for (int64_t start = 0; start == 0 || start < pairs; start += step) {
         const int64_t last = smaller(start + step, pairs);
-        const WeightGradient a = {(const uint32_t *)x_panels, (const uint32_t *)y_panels, c, pairs, rows, columns, start,
-                                  last, adds || start};
+        const WeightGradient a = {(const uint32_t *)x_panels, (const uint32_t *)y_panels, c, pairs_of_panel(terms), rows,
+                                  columns, start, last, adds || start};
         for (int64_t first = 0; first < rows; first += block)
             for (int64_t column = 0; column < columns; column += PANEL)
                 for (int64_t row = first; row < smaller(first + block, rows); row += PANEL)

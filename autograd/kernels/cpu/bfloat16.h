@@ -9,6 +9,7 @@
 #ifndef BFLOAT16_H
 #define BFLOAT16_H
 
+#include "amx.h"
 #include "common.h"
 
 #if defined(__AVX512BF16__)
@@ -42,6 +43,9 @@ typedef uint16_t half __attribute__((may_alias)); /* a word is written as two */
    same part of the first-level cache.  bfloat16.py computes the same. */
 static inline int64_t words_of_row(int64_t columns) { return ((columns + 31) / 32 | 1) * 16; }
 
+/* Return the number of term pairs of a panel: whole steps of AMX.  Pairs after the last term are zeros. */
+static inline int64_t pairs_of_panel(int64_t terms) { return (terms + 2 * STEP_PAIRS - 1) / (2 * STEP_PAIRS) * STEP_PAIRS; }
+
 /* Round to the nearest bfloat16, ties to even; NaN stays NaN.  Numbers below 2⁻¹²⁶ become 0, as with AVX-512. */
 static inline uint16_t nearest_bfloat16(float x) {
     uint32_t bits;
@@ -51,7 +55,7 @@ static inline uint16_t nearest_bfloat16(float x) {
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? bits >> 16 | 0x40u : nearest);
 }
 
-/* Round n numbers; write a zero behind an odd last one. */
+/* Round n numbers; write zeros behind them up to the next multiple of 32. */
 ALWAYS_INLINE void round_numbers(const float *restrict x, half *restrict out, int64_t n) {
     int64_t i = 0;
 #if defined(__AVX512BF16__)
@@ -61,7 +65,7 @@ ALWAYS_INLINE void round_numbers(const float *restrict x, half *restrict out, in
     }
 #endif
     for (; i < n; i++) out[i] = nearest_bfloat16(x[i]);
-    if (n % 2) out[n] = 0;
+    for (; i % (2 * STEP_PAIRS); i++) out[i] = 0;
 }
 
 /* Return sum + a₀ b₀ + a₁ b₁ for each lane, where a and b are pairs. */

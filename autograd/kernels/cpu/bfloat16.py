@@ -12,7 +12,7 @@ from autograd.bfloat16_products import packed_operands
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.tensor import PendingGradient, TapeError
 
-PANEL = 32  # columns, as in bfloat16.h
+PANEL, STEP_PAIRS = 32, 16  # columns of a panel, and pairs of its rows are a multiple, as in bfloat16.h
 
 
 def words_of_row(n_columns: int) -> int:
@@ -67,7 +67,8 @@ class Rows:
 
 
 def _empty_panels(n_terms: int, n_columns: int) -> Array:
-    return np.empty((-(-n_columns // PANEL), -(-n_terms // 2), PANEL), np.int32)
+    n_pairs = -(-n_terms // (2 * STEP_PAIRS)) * STEP_PAIRS
+    return np.empty((-(-n_columns // PANEL), n_pairs, PANEL), np.int32)
 
 
 def packed(weight: Array, transposed: bool, n_threads: int) -> Array:

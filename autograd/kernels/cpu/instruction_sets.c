@@ -3,8 +3,24 @@
 #include "bfloat16.h"
 #include "int8.h"
 
-/* The instructions that products of each type of numbers use. */
+#if defined(__AVX512BF16__)
+#include <cpuid.h>
+#endif
+
+/* The instructions that products of each type of numbers use, those in vector registers. */
 const char instruction_sets[] = "float32=" FLOAT32_SET "\nbfloat16=" BFLOAT16_SET "\nint8=" INT8_SET;
+
+/* Return 1 if products of bfloat16 use AMX instead; -1 if they take twice the time of float32, as on Intel's processors
+   without AMX; else 0. */
+int64_t bfloat16_difference(void) {
+#if defined(__AVX512BF16__)
+    unsigned largest, ebx = 0, ecx, edx;
+    if (has_tiles()) return 1;
+    return __get_cpuid(0, &largest, &ebx, &ecx, &edx) && ebx == signature_INTEL_ebx ? -1 : 0;
+#else
+    return 0;
+#endif
+}
 
 /* Extensions of processors, by their names in the compiler's options; /proc/cpuinfo adds "_" to some.  The value is 1
    if the compiler may use the extension anywhere; a macro that is not defined stays as it is. */
@@ -18,6 +34,7 @@ const char used_extensions[] =
     "avx512ifma=" USED(__AVX512IFMA__) "avx512vbmi=" USED(__AVX512VBMI__) "avx512vbmi2=" USED(__AVX512VBMI2__)
     "avx512vnni=" USED(__AVX512VNNI__) "avx512bitalg=" USED(__AVX512BITALG__)
     "avx512vpopcntdq=" USED(__AVX512VPOPCNTDQ__) "avx512bf16=" USED(__AVX512BF16__) "avx512fp16=" USED(__AVX512FP16__)
+    "amx-tile=" USED(__AMX_TILE__) "amx-bf16=" USED(__AMX_BF16__) "amx-int8=" USED(__AMX_INT8__)
     "atomics=" USED(__ARM_FEATURE_ATOMICS) "asimddp=" USED(__ARM_FEATURE_DOTPROD)
     "bf16=" USED(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) "i8mm=" USED(__ARM_FEATURE_MATMUL_INT8)
     "fphp=" USED(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC) "asimdhp=" USED(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)

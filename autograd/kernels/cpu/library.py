@@ -94,7 +94,7 @@ class Library(NamedTuple):
     """The compiled C functions by name, the command that compiled them, and a hash of the machine code.
 
     ``instruction_sets`` names the instructions that products of each type of numbers use; None if the CPU has none for
-    the type.  If there are no functions, ``obstacle`` is the reason.
+    the type, or none that are as fast as those of float32.  If there are no functions, ``obstacle`` is the reason.
     """
 
     functions: dict[str, Callable[..., Any]]
@@ -118,7 +118,7 @@ def library() -> Library:
 
 
 def bfloat16_set() -> str | None:
-    """Return the name of the instructions that multiply bfloat16; None if this CPU or its compiler has none."""
+    """Return the name of the instructions that multiply bfloat16; None if this CPU or its compiler has no fast ones."""
     return library().instruction_sets.get("bfloat16")
 
 
@@ -166,7 +166,11 @@ def _open_build(builds: list[Path]) -> Library:
 
 
 def _instruction_sets(shared: ctypes.CDLL) -> dict[str, str | None]:
-    return {type_: None if name == "none" else name for type_, name in _pairs(shared, "instruction_sets").items()}
+    """Return the instructions that products of each type of numbers use; see ``Library``."""
+    sets = {type_: None if name == "none" else name for type_, name in _pairs(shared, "instruction_sets").items()}
+    if sets.get("bfloat16") == "AVX-512 BF16":  # the processor decides, not only the compiler
+        sets["bfloat16"] = {1: "AMX", 0: "AVX-512 BF16", -1: None}[shared.bfloat16_difference()]
+    return sets
 
 
 def _load_native(*restrictions: str) -> tuple[list[str], ctypes.CDLL, str]:
@@ -174,9 +178,11 @@ def _load_native(*restrictions: str) -> tuple[list[str], ctypes.CDLL, str]:
     command = _command(NATIVE[_is_x86()], *restrictions)
     try:
         return command, *_load(command)
-    except _RefusalError:
-        command = _command(*restrictions)
-        return command, *_load(command)
+    except _RefusalError as error:
+        refused, command = error, _command(*restrictions)
+    loaded = command, *_load(command)
+    _log.warning(f"{refused}; the kernels are compiled for any processor of this kind, which can be slower")
+    return loaded
 
 
 def _load(command: list[str]) -> tuple[ctypes.CDLL, str]:
@@ -192,7 +198,7 @@ def _unreported_extensions(shared: ctypes.CDLL) -> list[str]:
     """
     reported = _processor().partition(":")[2].replace("_", "").split()
     used = [extension for extension, value in _pairs(shared, "used_extensions").items() if value == "1"]
-    return [extension for extension in used if extension.replace(".", "") not in reported] if reported else []
+    return [extension for extension in used if re.sub("[.-]", "", extension) not in reported] if reported else []
 
 
 def _pairs(shared: ctypes.CDLL, name: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ static void linear_part(const void *arguments, int64_t part) {
         for (int64_t tile = tiles * part / a.parts; tile < tiles * (part + 1) / a.parts; tile++) {
             const int64_t c = tile * COLUMNS, end = block + BLOCK < a.rows ? block + BLOCK : a.rows;
             for (int64_t row = block; row < end;) {
-                float z[ROWS][COLUMNS];
+                float z[MOST_ROWS_OF_TILE][COLUMNS];
                 const int done = multiply_tile(a.product, row, end, c, z[0], COLUMNS);
                 for (int r = 0; r < done; r++, row++)
                     if (c + COLUMNS <= a.columns)

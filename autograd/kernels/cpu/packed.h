@@ -22,6 +22,7 @@
 #define ROWS 4
 #define COLUMNS 16
 #endif
+#define MOST_ROWS_OF_TILE 32 /* with AMX */
 #define WIDTH 16
 #define PADDED 32 /* the number of columns, zeros included, is a multiple of this on every processor */
 #define VECTORS (COLUMNS / VECTOR)
@@ -105,10 +106,10 @@ ALWAYS_INLINE void multiply_levels(int rows, const int32_t *restrict row, Produc
 
 /* The panels of bfloat16.h have as many columns as a tile, or twice as many. */
 ALWAYS_INLINE void multiply_bfloat16(int rows, Product p, int64_t row, int64_t c, float *restrict out, int64_t stride) {
-    const int64_t n_pairs = (p.terms + 1) / 2, n_words = words_of_row(p.terms);
+    const int64_t n_words = words_of_row(p.terms);
     const Left left = {(const uint32_t *)p.rounded + row * n_words, n_words, 1};
-    const uint32_t *panel = (const uint32_t *)p.words + c / PANEL * n_pairs * PANEL;
-    multiply_pairs(rows, left, panel + c % PANEL, n_pairs, out, stride, 0, 0);
+    const uint32_t *panel = (const uint32_t *)p.words + c / PANEL * pairs_of_panel(p.terms) * PANEL;
+    multiply_pairs(rows, left, panel + c % PANEL, (p.terms + 1) / 2, out, stride, 0, 0);
 }
 
 ALWAYS_INLINE void multiply_rows(int rows, Product p, int64_t row, int64_t c, float *restrict out, int64_t stride) {
@@ -120,8 +121,25 @@ ALWAYS_INLINE void multiply_rows(int rows, Product p, int64_t row, int64_t c, fl
         multiply_bfloat16(rows, p, row, c, out, stride);
 }
 
+#if HAS_AMX
+/* As multiply_tile, with AMX: also for few rows, because its sums differ from those of vectors in the last bits. */
+static inline int multiply_bfloat16_in_tiles(Product p, int64_t row, int64_t end, int64_t c, float *restrict out,
+                                             int64_t stride) {
+    const int64_t rows = end - row < MOST_ROWS_OF_TILE ? end - row : MOST_ROWS_OF_TILE;
+    const int64_t n_words = words_of_row(p.terms), n_pairs = pairs_of_panel(p.terms);
+    const uint32_t *x = (const uint32_t *)p.rounded + row * n_words, *panel = (const uint32_t *)p.words + c * n_pairs;
+    shape_tiles(rows);
+    multiply_tiles(rows, 0, (TileProduct){x, panel, n_words, STEP_PAIRS, PANEL, n_pairs / STEP_PAIRS, out, stride});
+    TILE_RELEASE();
+    return (int)rows;
+}
+#endif
+
 /* Write x W for the first of the rows row, …, end − 1 and COLUMNS columns from c on; return how many rows. */
 static inline int multiply_tile(Product p, int64_t row, int64_t end, int64_t c, float *restrict out, int64_t stride) {
+#if HAS_AMX
+    if (!p.panels && !p.scales && has_tiles()) return multiply_bfloat16_in_tiles(p, row, end, c, out, stride);
+#endif
     if (end - row >= ROWS) return multiply_rows(ROWS, p, row, c, out, stride), ROWS;
     if (end - row >= 4) return multiply_rows(4, p, row, c, out, stride), 4;
     return multiply_rows(1, p, row, c, out, stride), 1;

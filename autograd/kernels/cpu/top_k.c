@@ -45,7 +45,7 @@ static void top_k_part(const void *arguments, int64_t part) {
     for (int64_t chunk = chunks * part / a.parts; chunk < chunks * (part + 1) / a.parts; chunk++) {
         const int64_t c = chunk * CHUNK, count = c + CHUNK < a.width ? CHUNK : a.width - c;
         for (int64_t row = 0; row < a.rows;) {
-            float z[ROWS][CHUNK];
+            float z[MOST_ROWS_OF_TILE][CHUNK];
             int done = 0;
             for (int64_t i = 0; i < count; i += COLUMNS)
                 done = multiply_tile(a.product, row, a.rows, c + i, z[0] + i, CHUNK);

@@ -131,7 +131,8 @@ def test_bfloat16_needs_fast_instructions(tmp_path: Path, logged: list[str], mon
 
     config = run_of(tmp_path, precision="automatic")
     assert precision_of(dataclasses.replace(config, kernels="reference")) == "float32"
-    for name, precision in (("AVX-512 BF16", "bfloat16"), ("NEON BF16", "float32"), (None, "float32")):
+    fast = {"AMX": "bfloat16", "AVX-512 BF16": "bfloat16", "NEON BF16": "float32", None: "float32"}
+    for name, precision in fast.items():
         monkeypatch.setattr(automatic_settings, "bfloat16_set", lambda name=name: name)
         assert precision_of(config) == precision
     job_of(changed(config, precision="bfloat16"))
