@@ -196,7 +196,9 @@ def test_a_library_names_settings_and_no_options_of_a_command() -> None:
 OTHERS = {"adam": "optim", "clip": "optim", "random": "random"}
 OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__init__"} | set(OTHERS)
 HELPERS = {  # files that kernels share
-    "cpu": {"bfloat16", "common", "instruction_sets", "int8", "library", "options", "packed", "parallel", "philox"},
+    "cpu": {
+        "amx", "bfloat16", "common", "instruction_sets", "int8", "library", "options", "packed", "parallel", "philox",
+    },
     "cuda": {
         "algorithms", "attention_long", "cached_attention", "check", "check_child", "common", "cublaslt", "driver",
         "epilogues", "library", "mma", "nvrtc", "philox", "products", "side_stream",

@@ -76,7 +76,7 @@ class TrainingConfig:
     """Type of the numbers that matrix products multiply; sums are in float32.  With "bfloat16" a GPU also stores
     weights and activations in bfloat16; a CPU rounds only the factors of products.  Updates are computed, and
     everything is saved, in float32.  "automatic": a resumed run keeps its type; a new run has bfloat16 if the processor
-    has AVX-512 BF16 or the GPU has kernels for bfloat16, else float32."""
+    has AMX, or AVX-512 BF16 and is not Intel's, or if the GPU has kernels for bfloat16, else float32."""
     freeze: tuple[str, ...] = ()
     """Names of parameters that are not trained, as in the model's file; * stands for any characters, as in encoder.*
     and *.bias."""

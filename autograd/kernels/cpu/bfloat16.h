@@ -3,8 +3,9 @@
    A word of 32 bits holds a pair of bfloat16 numbers that are neighbours along the terms of a product; an odd last
    number is paired with a zero.  The left matrix A is given by the distances between its rows and between its words.
    The right matrix B lies in panels of PANEL columns: the words of a term pair for all columns of the panel, then the
-   words of the next pair.  Each sum adds its terms in order, whatever the tile.  Processors with instructions for pairs
-   need half the time of float32.  Other processors multiply in float32; their results differ in the last bits. */
+   words of the next pair.  Each sum adds its terms in order, whatever the tile.  AMD's instructions for pairs need half the
+   time of float32, Intel's twice its time; so Intel's processors have AMX (amx.h).  Other processors multiply in float32.
+   Results of the three differ in the last bits. */
 
 #ifndef BFLOAT16_H
 #define BFLOAT16_H
