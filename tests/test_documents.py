@@ -252,10 +252,10 @@ def test_the_loop_learns_as_fast_without_the_root_as_an_exercise_says(capsys: py
     with threadpool_limits(1, user_api="blas"):
         for program in (without, with_root):
             exec(compile(program, "docs", "exec"), {})
-    promised = re.search(r"without the root: with `p_drop=0`, (\S+) nats after 150\s+updates, (\S+) with it", EXERCISES)
+    promised = re.search(r"with `p_drop=0`, both have about\s+(\S+) nats after 150 updates", EXERCISES)
     assert promised is not None
     found = [float(line) for line in capsys.readouterr().out.splitlines()]
-    assert found == pytest.approx([float(number) for number in promised.groups()], abs=0.02)
+    assert found == pytest.approx(2 * [float(promised[1])], abs=0.06)  # it depends on the processor's rounding
 
 
 def test_the_page_on_autograd_lists_the_methods_of_tensors() -> None:
