@@ -105,7 +105,7 @@ def test_other_conventions_equal_the_padded_model_in_torch(norm: str, positions:
 
 
 def test_a_base_width_model_in_float32_equals_the_padded_model_in_torch() -> None:
-    """In GELU: rounding to float32 moves some of 200,000 numbers across the kink of ReLU, which changes gradients."""
+    # not ReLU: in 3 of 8 draws, rounding to float32 changed the sign of an input, and gradients by 1e-4 to 3e-3
     config = ModelConfig(vocabulary_size=200, n_layers=1, activation="gelu")
     random = np.random.default_rng(5)
     sources, targets = ([random.integers(3, 200, n).tolist() for n in lengths] for lengths in ([31, 0, 9], [1, 27, 12]))
