@@ -50,6 +50,9 @@ class ParseOptions:
     """Hypotheses kept alive for each sentence; 1 is greedy search, the fastest."""
     alpha: float | None = PARSING.alpha
     """Exponent of the length penalty."""
+    majority: bool = False
+    """Write the constituents that more than half of the beam's trees have, weighted by their probabilities, instead of
+    the best tree."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device
@@ -95,7 +98,10 @@ def _parse(options: ParseOptions, source: Source, target: BinaryIO) -> None:
             for i in parser.cut(sentences):
                 warn_of_cut(f"{name} {n_before + 1 + i}", parser.translator)
             n_before += len(sentences)
-            for tree in parser.parse(sentences, search, n_threads=options.threads, advance=advance):
+            trees = parser.parse(
+                sentences, search, majority=options.majority, n_threads=options.threads, advance=advance
+            )
+            for tree in trees:
                 target.write(f"{write_tree(tree)}\n".encode())
             target.flush()
     if options.treebank is not None and n_before == 0:

@@ -92,6 +92,16 @@ def test_several_runs_parse_together(trained_parser: Trained, tmp_path: Path) ->
     assert both != alone
 
 
+def test_a_majority_of_the_beam_decides_if_wanted(trained_parser: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the man near the house likes a dog\n\n"
+    best = parsed(trained_parser, text)
+    monkeypatch.setattr("minitransformer.extras.parsing.parser.majority_tree", lambda trees, logarithms: trees[2])
+    third = parsed(trained_parser, text, "--majority")
+    assert third[0] != best[0] == parsed(trained_parser, text)[0]
+    assert third[1] == ""
+    assert parsed(trained_parser, text, "--majority", "--beam", "1")[0].startswith("(TOP (S")  # the greedy tree alone
+
+
 def test_references_parse_as_kernels_do(trained_parser: Trained, kernels_run: list[object]) -> None:
     by_references = parsed(trained_parser, "the dog sleeps\n", "--kernels", "reference")
     assert not kernels_run

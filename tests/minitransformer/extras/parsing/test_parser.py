@@ -23,6 +23,7 @@ from minitransformer.extras.parsing.tree import Leaf, Tree
 from minitransformer.inference.beam import beam_search
 from minitransformer.inference.search import SearchConfig
 from minitransformer.model.symbols import END
+from minitransformer.text.translation import Translation
 
 SYMBOLS = ["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."]
 VOCABULARY = BracketVocabulary(SYMBOLS)
@@ -183,3 +184,14 @@ def test_the_papers_search_is_the_default(monkeypatch: pytest.MonkeyPatch, parse
     with pytest.raises(TypeError, match=r"a list of words for each sentence, got one str: use \['x', 'y'\]"):
         parser.parse(["x y"])
     assert (seen[0].beam, seen[0].alpha, seen[0].max_extra_tokens) == (21, 0.3, 300)
+
+
+def test_each_tree_of_the_beam_votes_with_its_probability(monkeypatch: pytest.MonkeyPatch, parser: Parser) -> None:
+    """Two of three trees, with 0.6 of the probability, have a VP, though the best tree by score has none."""
+    beam = [("(S XX XX )S", 0.4, -1.0), ("(S XX (VP XX )VP )S", 0.3, -2.0), ("(X XX (VP XX )VP )X", 0.3, -3.0)]
+    found = [[Translation(text, float(np.log(p)) - 9, score, ()) for text, p, score in beam]]
+    seen: list[SearchConfig] = []
+    monkeypatch.setattr(parser.translator, "n_best", lambda lines, config, **more: seen.append(config) or found)
+    (tree,) = parser.parse([["a", "b"]], dataclasses.replace(PARSING, beam=3), majority=True)
+    assert linearised(tree) == ["(S", "XX", "(VP", "XX", ")VP", ")S"]
+    assert seen == [dataclasses.replace(PARSING, beam=3, n_best=3)]
